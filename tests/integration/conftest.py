@@ -20,7 +20,7 @@ from azure.servicebus.aio import _servicebus_receiver_async, _servicebus_sender_
 from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.emulator.tiers import Tier
+from pairbus.emulator.tiers import NamespaceTier
 from tests.integration.amqp_clients import Connect, options_for
 from tests.integration.clocks import Clock
 from tests.integration.deliveries import Deliveries
@@ -90,13 +90,13 @@ def collect_sockets() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tier() -> Tier:
+def tier() -> NamespaceTier:
     """The tier of the namespaces of the module."""
     return TEST_TIER
 
 
 @pytest.fixture(scope="module")
-def namespace(tier: Tier) -> Iterator[LocalNamespace]:
+def namespace(tier: NamespaceTier) -> Iterator[LocalNamespace]:
     with LocalNamespace("tests", tier=tier) as namespace:
         yield namespace
 
@@ -140,7 +140,7 @@ def clock() -> Clock:
 
 @pytest_asyncio.fixture(loop_scope="module", params=list(FLAVOURS))
 async def own_sdk(
-    clock: Clock, tier: Tier, request: pytest.FixtureRequest
+    clock: Clock, tier: NamespaceTier, request: pytest.FixtureRequest
 ) -> AsyncIterator[Flavour]:
     """The sync and the async SDK in turn, in a namespace for one test, which can move its clock."""
     with LocalNamespace("own", now_ms=clock.now_ms, tier=tier) as namespace:
@@ -174,7 +174,7 @@ def patches() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="module")
 def namespaces(
-    flavour: str, patches: pytest.MonkeyPatch, tier: Tier
+    flavour: str, patches: pytest.MonkeyPatch, tier: NamespaceTier
 ) -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
     """A primary and a secondary, shared by the tests of a module with one flavour."""
     for module in (_servicebus_sender, _servicebus_receiver, sdk_client):

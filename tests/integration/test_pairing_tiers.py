@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from pairbus import MessageTooLargeForBacklog, SendUnavailable
 from pairbus.amqp.batch import BATCH_FORMAT
-from pairbus.emulator import PREMIUM, LocalNamespace, Tier
+from pairbus.emulator import PREMIUM, LocalNamespace, NamespaceTier
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.events import PathStatus
 from pairbus.pairing.sdk import encode
@@ -25,7 +25,7 @@ LARGE_KB = 4096
 
 
 @pytest.fixture(scope="module")
-def tier() -> Tier:
+def tier() -> NamespaceTier:
     return replace(PREMIUM, bytes_per_second=1000 * MB)
 
 
@@ -127,7 +127,7 @@ def incoming_links(namespace: LocalNamespace, path: str) -> int:
 
 @pytest.fixture
 def short_idle_timeout(
-    namespaces: tuple[LocalNamespace, LocalNamespace], tier: Tier
+    namespaces: tuple[LocalNamespace, LocalNamespace], tier: NamespaceTier
 ) -> Iterator[None]:
     """Let the namespaces detach idle links of new connections soon."""
     short = replace(tier, link_idle_timeout=timedelta(seconds=0.2))

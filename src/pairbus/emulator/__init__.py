@@ -2,7 +2,7 @@
 
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
-from pairbus.emulator.tiers import PREMIUM, STANDARD, UNLIMITED, Tier
+from pairbus.emulator.tiers import PREMIUM, STANDARD, UNLIMITED, NamespaceTier
 
 __all__ = [
     "PREMIUM",
@@ -11,5 +11,5 @@ __all__ = [
     "EmulatedNamespace",
     "EmulatorProcess",
     "LocalNamespace",
-    "Tier",
+    "NamespaceTier",
 ]

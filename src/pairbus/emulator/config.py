@@ -35,7 +35,7 @@ from pairbus.emulator.filters.rules import (
     compile_rules,
 )
 from pairbus.emulator.jsonc import JsonNode, parse_jsonc
-from pairbus.emulator.tiers import Tier, tier_of
+from pairbus.emulator.tiers import NamespaceTier, tier_of
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.atom import property_name
 from pairbus.servicebus.entity_paths import (
@@ -70,7 +70,7 @@ class NamespaceConfig:
     name: str
     queues: tuple[QueueDescription, ...] = ()
     topics: tuple[TopicConfig, ...] = ()
-    tier: Tier | None = None
+    tier: NamespaceTier | None = None
 
 
 def load_namespaces(names: Iterable[str], file: Path | None) -> list[NamespaceConfig]:
@@ -127,7 +127,7 @@ def _read_namespace(node: JsonNode) -> NamespaceConfig:
     )
 
 
-def _read_tier(node: JsonNode, members: dict[str, JsonNode]) -> Tier | None:
+def _read_tier(node: JsonNode, members: dict[str, JsonNode]) -> NamespaceTier | None:
     if "Tier" not in members:
         if "MessagingUnits" in members:
             raise node.error("MessagingUnits needs a Tier")

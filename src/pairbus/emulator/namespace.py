@@ -46,7 +46,7 @@ from pairbus.emulator.provisioning import create_missing
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
-from pairbus.emulator.tiers import UNLIMITED, Tier, tier_of
+from pairbus.emulator.tiers import UNLIMITED, NamespaceTier, tier_of
 from pairbus.errors import ConfigurationError, StateError
 from pairbus.servicebus.addresses import LOCALHOST, format_address
 
@@ -73,7 +73,7 @@ class LocalNamespace:
     label is `name`. `allow_plaintext` also serves connections without TLS, over which anyone on the
     network can read tokens and messages.
 
-    `tier` is `standard`, `premium` or `unlimited`, or a `Tier` with other limits.
+    `tier` is `standard`, `premium` or `unlimited`, or a `NamespaceTier` with other limits.
 
     If the disk fails (it is full or broken), the namespace stops by itself: it confirms nothing
     that is not on disk, closes all connections, and every call raises StateError until `start` is
@@ -93,7 +93,7 @@ class LocalNamespace:
         host_names: Iterable[str] = (),
         allow_plaintext: bool = False,
         on_failure: Callable[[], None] | None = None,
-        tier: Tier | str = UNLIMITED,
+        tier: NamespaceTier | str = UNLIMITED,
     ) -> None:
         self.name = name
         self.tier = tier_of(tier)

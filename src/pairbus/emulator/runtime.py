@@ -21,7 +21,7 @@ from pairbus.emulator.faults import Faults
 from pairbus.emulator.meter import Meter
 from pairbus.emulator.storage.database import StoreFailed
 from pairbus.emulator.storage.store import Store
-from pairbus.emulator.tiers import UNLIMITED, Throttle, Tier
+from pairbus.emulator.tiers import UNLIMITED, NamespaceTier, Throttle
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class NamespaceRuntime:
         call_soon: Callable[[Callable[[], None]], object],
         trust_bearer_tokens: bool = False,
         accepts_host: Callable[[str], bool] = lambda _: True,
-        tier: Tier = UNLIMITED,
+        tier: NamespaceTier = UNLIMITED,
     ) -> None:
         """`call_soon` schedules a callback for the next round of the event loop. `accepts_host`
         returns True if a token for an address is for this namespace."""

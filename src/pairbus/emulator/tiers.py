@@ -44,7 +44,7 @@ _OUTGOING = frozenset({"receive", "peek"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tier:
+class NamespaceTier:
     """The limits of a namespace. None means no limit."""
 
     name: str
@@ -96,29 +96,29 @@ class Tier:
         return limit if self.max_batch_size is None else min(limit, self.max_batch_size)
 
 
-STANDARD = Tier(
+STANDARD = NamespaceTier(
     name="standard",
     max_message_kb=MAX_MESSAGE_KB_STANDARD,
     credits_per_second=CREDITS_PER_SECOND_STANDARD,
 )
-PREMIUM = Tier(
+PREMIUM = NamespaceTier(
     name="premium",
     default_message_kb=DEFAULT_MESSAGE_KB_PREMIUM,
     max_batch_size=MAX_BATCH_SIZE_PREMIUM,
     bytes_per_second=BYTES_PER_SECOND_PREMIUM,
 )
-UNLIMITED = Tier(
+UNLIMITED = NamespaceTier(
     name="unlimited",
     is_strict=False,
     link_idle_timeout=None,
     connection_idle_timeout=None,
 )
-TIERS: Mapping[str, Tier] = MappingProxyType(
+TIERS: Mapping[str, NamespaceTier] = MappingProxyType(
     {tier.name: tier for tier in (STANDARD, PREMIUM, UNLIMITED)}
 )
 
 
-def tier_of(tier: Tier | str, messaging_units: int = 1) -> Tier:
+def tier_of(tier: NamespaceTier | str, messaging_units: int = 1) -> NamespaceTier:
     """Return the tier of a name, with the throughput of these messaging units.
 
     Raises ConfigurationError.
@@ -173,7 +173,7 @@ class TokenBucket:
 class Throttle:
     """The throughput of a namespace: admits operations, and counts what they use."""
 
-    def __init__(self, namespace: str, tier: Tier, now_ms: Callable[[], int]) -> None:
+    def __init__(self, namespace: str, tier: NamespaceTier, now_ms: Callable[[], int]) -> None:
         self._namespace = namespace
         self._now_ms = now_ms
         self._counts_credits = tier.credits_per_second is not None

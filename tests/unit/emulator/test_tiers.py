@@ -14,8 +14,8 @@ from pairbus.emulator.tiers import (
     PREMIUM,
     STANDARD,
     UNLIMITED,
+    NamespaceTier,
     Throttle,
-    Tier,
     TokenBucket,
     tier_of,
 )
@@ -62,7 +62,7 @@ def test_clock_that_is_set_back_grants_nothing() -> None:
     assert bucket.available(2_000) == 8
 
 
-def throttle(tier: Tier, seconds: list[float]) -> Throttle:
+def throttle(tier: NamespaceTier, seconds: list[float]) -> Throttle:
     return Throttle("contoso", tier, lambda: int(seconds[0] * 1000))
 
 
@@ -144,7 +144,7 @@ def test_unlimited_namespace_has_no_throttle() -> None:
     ],
 )
 def test_tier_limits_messages_and_batches(
-    tier: Tier, settings: dict[str, Any], message_limit: int, batch_limit: int
+    tier: NamespaceTier, settings: dict[str, Any], message_limit: int, batch_limit: int
 ) -> None:
     description = tier.complete(QueueDescription(name="q", **settings))
     assert tier.message_limit(description) == message_limit

@@ -24,7 +24,7 @@ from pairbus.emulator.auth import Authority, Claims, Right
 from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.entities.runtime_properties import to_datetime
-from pairbus.emulator.tiers import UNLIMITED, Throttle, Tier
+from pairbus.emulator.tiers import UNLIMITED, NamespaceTier, Throttle
 from pairbus.errors import Busy, ConfigurationError, EntityExists, EntityNotFound, NotAuthorized
 from pairbus.servicebus.entity_paths import covers, normalize_path
 from pairbus.servicebus.limits import THROTTLED
@@ -58,7 +58,7 @@ class AdministrationApi:
         created_ms: int,
         meter: Callable[[str, str], None],
         extensions: Mapping[str, ExtensionHandler] = MappingProxyType({}),
-        tier: Tier = UNLIMITED,
+        tier: NamespaceTier = UNLIMITED,
         throttle: Throttle | None = None,
     ) -> None:
         self._entities = entities

@@ -32,7 +32,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.tiers import Tier
+from pairbus.emulator.tiers import NamespaceTier
 from pairbus.servicebus.atom import property_name, property_text
 from pairbus.servicebus.xml_namespaces import ATOM, COUNTS, INSTANCE, SERVICE
 
@@ -111,7 +111,7 @@ def rule_entry(subscription_path: str, rule: Rule, created_at: datetime) -> Atom
     )
 
 
-def namespace_entry(endpoint: ApiEndpoint, created_at: datetime, tier: Tier) -> AtomEntry:
+def namespace_entry(endpoint: ApiEndpoint, created_at: datetime, tier: NamespaceTier) -> AtomEntry:
     """Return the entry of the namespace. The SDK knows no tier `unlimited`: it is Standard."""
     premium = tier.bytes_per_second is not None
     return AtomEntry(

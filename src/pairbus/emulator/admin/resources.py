@@ -30,7 +30,7 @@ from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.entities.runtime_properties import to_datetime
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.tiers import Tier
+from pairbus.emulator.tiers import NamespaceTier
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
 from pairbus.servicebus.atom import FORWARD_DEAD_LETTERS_TOKEN, FORWARD_TO_TOKEN
 from pairbus.servicebus.entity_paths import SUBSCRIPTIONS, normalize_path, path_from_address
@@ -45,7 +45,11 @@ class Resources:
     """The entities and rules of a namespace as resources of the API."""
 
     def __init__(
-        self, entities: EntityRegistry, authority: Authority, created_at: datetime, tier: Tier
+        self,
+        entities: EntityRegistry,
+        authority: Authority,
+        created_at: datetime,
+        tier: NamespaceTier,
     ) -> None:
         self._entities = entities
         self._authority = authority

@@ -7,7 +7,7 @@ from pairbus.emulator.connections.handlers import LinkHandler
 from pairbus.emulator.connections.incoming_links import IncomingLink
 from pairbus.emulator.connections.outgoing_links import OutgoingLink
 from pairbus.emulator.connections.request_links import CbsNode, RequestLink, ResponseLink
-from pairbus.emulator.tiers import Tier
+from pairbus.emulator.tiers import NamespaceTier
 from pairbus.errors import ConnectionLost, LinkLost
 from pairbus.servicebus.time_spans import to_milliseconds
 
@@ -15,7 +15,7 @@ from pairbus.servicebus.time_spans import to_milliseconds
 class IdleTimeouts:
     """The idle timeouts of one connection."""
 
-    def __init__(self, tier: Tier, now_ms: int) -> None:
+    def __init__(self, tier: NamespaceTier, now_ms: int) -> None:
         self._link_timeout = tier.link_idle_timeout
         self._connection_timeout = tier.connection_idle_timeout
         self._detach_idle_receivers = tier.detach_idle_receivers
