@@ -5,6 +5,9 @@ DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
 TIER_TESTS := $(wildcard tests/integration/test_pairing*.py tests/integration/test_syphon*.py)
 TIER_CELLS := primary/kill/filling worker/kill/draining
 
+# Hundreds of processes import the same files.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-tiers soak lint format wheel bench performance docs rules fuzz clean setup-demo setup-test
 
@@ -18,9 +21,8 @@ test: setup-test ## Run all tests; ARGS="tests/unit -k flow" selects some
 ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
-	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/faults --durations 25
-	@$(PY) -m pytest -m "not soak" -n 2 --dist loadfile --durations 15 tests/faults $(addprefix --ignore ,$(DEADLINES))
-	@$(PY) -m pytest -n 3 $(DEADLINES)
+	@$(PY) -m pytest -m "not soak" -n 6 --dist loadfile --no-loadscope-reorder --durations 25 $(addprefix --ignore ,$(DEADLINES))
+	@$(PY) -m pytest -n 4 $(DEADLINES)
 endif
 
 test-tiers: setup-test ## Run tests of pairing and syphon, and some faults, on namespaces of each Azure tier

@@ -1,8 +1,13 @@
 """A durable Service Bus namespace on this machine: in this process, or in a child process."""
 
-from pairbus.emulator.namespace import LocalNamespace
-from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
-from pairbus.emulator.tiers import PREMIUM, STANDARD, UNLIMITED, NamespaceTier
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pairbus.emulator.namespace import LocalNamespace
+    from pairbus.emulator.namespace_factory import NamespaceFactory
+    from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
+    from pairbus.emulator.tiers import PREMIUM, STANDARD, UNLIMITED, NamespaceTier
 
 __all__ = [
     "PREMIUM",
@@ -11,5 +16,25 @@ __all__ = [
     "EmulatedNamespace",
     "EmulatorProcess",
     "LocalNamespace",
+    "NamespaceFactory",
     "NamespaceTier",
 ]
+
+_MODULES = {
+    "PREMIUM": "tiers",
+    "STANDARD": "tiers",
+    "UNLIMITED": "tiers",
+    "EmulatedNamespace": "process",
+    "EmulatorProcess": "process",
+    "LocalNamespace": "namespace",
+    "NamespaceFactory": "namespace_factory",
+    "NamespaceTier": "tiers",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Imported on first use: pytest loads the plugin of this package in every run.
+    if name not in _MODULES:
+        raise AttributeError(f"module 'pairbus.emulator' has no attribute {name!r}")
+    value: object = getattr(import_module(f"pairbus.emulator.{_MODULES[name]}"), name)
+    return value
