@@ -16,6 +16,7 @@ from pairbus.spark.connector import register
 from pairbus.spark.sessions import create_session
 from pairbus.syphon import Syphon, SyphonStatus
 from tests.backlog import Backlog
+from tests.tiers import TEST_TIER
 from tests.waiting import DEADLINE_S, wait_until
 
 MakeSyphon = Callable[..., Syphon]
@@ -67,7 +68,10 @@ def session(spark_output: SparkOutput) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
-    with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
+    with (
+        LocalNamespace("primary", tier=TEST_TIER) as primary,
+        LocalNamespace("secondary", tier=TEST_TIER) as secondary,
+    ):
         yield primary, secondary
 
 

@@ -36,13 +36,14 @@ def paths(namespace: LocalNamespace) -> set[str]:
     return namespace.call(lambda core: {entity.path for entity in core.entities.all()})
 
 
-@pytest.mark.rule("X1", "X2", "S12")
+@pytest.mark.rule("X1", "X2", "S12", "N1")
 def test_command_proves_that_no_message_was_lost(tmp_path: Path) -> None:
-    options = ("--rate", "90", "--outage", "6", "--folder", str(tmp_path / "kept"), "--json")
-    completed = run("drill", *options)
+    options = ("--rate", "40", "--outage", "6", "--folder", str(tmp_path / "kept"), "--json")
+    completed = run("drill", *options, "--tier", "standard")
 
     assert completed.returncode == 0, completed.stderr
     result: dict[str, Any] = json.loads(completed.stdout)
+    assert "two local namespaces of the tier standard" in completed.stderr
     assert "kill -9" in completed.stderr
     assert "healthy → suspect" in completed.stderr
     assert "draining → healthy" in completed.stderr
@@ -179,6 +180,11 @@ def test_ctrl_c_stops_the_drill_and_its_namespaces(tmp_path: Path) -> None:
             "together",
         ),
         (("--primary", "nonsense", "--secondary", "nonsense"), "connection string"),
+        (("--tier", "basic"), "'basic' is not a tier"),
+        (
+            ("--primary", "a", "--secondary", "b", "--tier", "standard"),
+            "namespaces on this machine",
+        ),
     ],
 )
 def test_invalid_option_is_an_error_with_exit_status_2(

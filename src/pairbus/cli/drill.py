@@ -57,6 +57,14 @@ def drill(
     transport: Transport = "tcp",
     proxy: ProxyUrl = None,
     ca_file: CaFile = None,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            help="Limits of the namespaces on this machine, as in Azure: standard, premium or "
+            "unlimited.",
+            show_default="unlimited",
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask before existing namespaces are used.")
     ] = False,
@@ -100,7 +108,7 @@ def drill(
             )
             data = _data_folder(folder, resources)
             network = NetworkOptions(transport, proxy, ca_file)
-            environment = _environment(primary, secondary, data, network)
+            environment = _environment(primary, secondary, data, network, tier)
             if not check_java(err):
                 raise typer.Exit(FAILED)
             if primary is not None and not yes:
@@ -122,7 +130,11 @@ def _data_folder(folder: Path | None, resources: ExitStack) -> Path:
 
 
 def _environment(
-    primary: str | None, secondary: str | None, folder: Path, network: NetworkOptions
+    primary: str | None,
+    secondary: str | None,
+    folder: Path,
+    network: NetworkOptions,
+    tier: str | None,
 ) -> "Environment":
     from pairbus.amqp.client.default_credential import require_azure_identity
     from pairbus.backlog.target import InspectionTarget
@@ -130,7 +142,11 @@ def _environment(
     from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 
     if primary is None and secondary is None:
-        return LocalEnvironment(folder)
+        return LocalEnvironment(folder, tier)
+    if tier is not None:
+        raise ConfigurationError(
+            "--tier is for namespaces on this machine. Existing ones have the tier that Azure says."
+        )
     if primary is None or secondary is None:
         raise ConfigurationError(
             "--primary and --secondary belong together. Add the other one, or use neither."

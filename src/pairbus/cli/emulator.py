@@ -98,6 +98,18 @@ def emulator(
             help="Refuse shared access keys and signatures, and accept bearer tokens only.",
         ),
     ] = False,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            "--tier",
+            help="Limits of every namespace, as in Azure: standard, premium or unlimited. "
+            "Overrides the file of --config.",
+            show_default="unlimited",
+        ),
+    ] = None,
+    messaging_units: Annotated[
+        int, typer.Option(min=1, help="Messaging units of each namespace, with --tier premium.")
+    ] = 1,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -138,6 +150,7 @@ def emulator(
     from pairbus.emulator.control_socket import ControlSocket
     from pairbus.emulator.host_names import is_loopback
     from pairbus.emulator.namespace import LocalNamespace
+    from pairbus.emulator.tiers import UNLIMITED, tier_of
     from pairbus.emulator.token_issuer import KEY_FILE, TokenIssuer
 
     out, err = consoles()
@@ -148,6 +161,9 @@ def emulator(
     )
     try:
         configs = load_namespaces(namespace or [], config)
+        tier_for_all = None
+        if tier is not None or messaging_units > 1:
+            tier_for_all = tier_of(tier or UNLIMITED, messaging_units)
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
@@ -165,6 +181,7 @@ def emulator(
                     allow_plaintext=allow_plaintext,
                     local_authentication=not disable_local_auth,
                     token_issuer=issuer,
+                    tier=tier_for_all or namespace_config.tier or UNLIMITED,
                 )
                 issuer = served.token_issuer  # of all namespaces, as in a tenant
                 namespaces.append(running.enter_context(served))
@@ -211,7 +228,8 @@ def _risk(host: str, allow_plaintext: bool) -> str:
 
 def _print_text(out: Console, namespaces: "list[LocalNamespace]", folder: Path | None) -> None:
     for served in namespaces:
-        out.print(f"[bold]{served.name}[/bold]  port {served.port}")
+        tier = f"  tier {served.tier.name}" if served.tier.is_strict else ""
+        out.print(f"[bold]{served.name}[/bold]  port {served.port}{tier}")
         out.print(f"  {served.connection_string}")
         out.print(f"  CA file for TLS and administration: {served.ca_file}")
     if folder is None:

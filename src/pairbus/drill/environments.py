@@ -9,10 +9,13 @@ from uuid import uuid4
 from pairbus.drill.connections import DIRECT, NetworkSettings, administration
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
 from pairbus.emulator.process import EmulatorProcess
+from pairbus.emulator.tiers import tier_of
 from pairbus.errors import EntityNotFound, PairbusError
 from pairbus.servicebus.entity_status import EntityStatus
+from pairbus.servicebus.limits import CREDITS_PER_SECOND_STANDARD
 
 DUPLICATE_DETECTION_WINDOW = timedelta(minutes=10)
+MAX_RECEIVE_RATE = CREDITS_PER_SECOND_STANDARD / 2
 
 
 class Environment(Protocol):
@@ -22,6 +25,8 @@ class Environment(Protocol):
     primary_name: str
     entities: tuple[DrillEntity, ...]
     network: NetworkSettings
+    max_receive_rate: float | None
+    """Messages a second that can be received without being throttled; None: no limit."""
 
     @property
     def primary(self) -> str:
@@ -52,10 +57,14 @@ class LocalEnvironment:
     primary_name = "primary"
     network = DIRECT
 
-    def __init__(self, folder: Path) -> None:
-        self._primary = EmulatorProcess("primary", folder=folder)
-        self._secondary = EmulatorProcess("secondary", folder=folder)
+    def __init__(self, folder: Path, tier: str | None = None) -> None:
+        """Raises ConfigurationError for an unknown tier."""
+        self._primary = EmulatorProcess("primary", folder=folder, tier=tier)
+        self._secondary = EmulatorProcess("secondary", folder=folder, tier=tier)
+        self._tier = "" if tier is None else f" of the tier {tier}"
         self.entities = entities()
+        limited = tier is not None and tier_of(tier).is_throttled
+        self.max_receive_rate = MAX_RECEIVE_RATE if limited else None
 
     @property
     def primary(self) -> str:
@@ -70,8 +79,8 @@ class LocalEnvironment:
             emulator.start()
         create_entities(self.primary, self.entities)
         return (
-            f"Started two local namespaces: primary (process {self._primary.pid}) and secondary "
-            f"(process {self._secondary.pid})."
+            f"Started two local namespaces{self._tier}: primary (process {self._primary.pid}) and "
+            f"secondary (process {self._secondary.pid})."
         )
 
     def start_outage(self) -> str:
@@ -91,6 +100,8 @@ class LocalEnvironment:
 class ExistingEnvironment:
     """Two existing namespaces, in which the drill creates its own entities and removes them. The
     outage disables these entities for sending, so that sends fail as in a real outage."""
+
+    max_receive_rate: float | None = MAX_RECEIVE_RATE
 
     def __init__(self, primary: str, secondary: str, network: NetworkSettings = DIRECT) -> None:
         self.primary = primary

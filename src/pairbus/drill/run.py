@@ -140,6 +140,7 @@ class Drill:
             environment.entities,
             senders.sessions,
             client.backlog_queues,
+            max_rate=environment.max_receive_rate,
             network=environment.network,
         )
         primary = client.status().primary

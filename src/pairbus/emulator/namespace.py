@@ -42,6 +42,7 @@ from pairbus.emulator.root_key import ROOT_RULE, check_rules, load_key, root_rul
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
+from pairbus.emulator.tiers import UNLIMITED, NamespaceTier, tier_of
 from pairbus.emulator.token_issuer import KEY_FILE, EmulatorCredential, Role, TokenIssuer
 from pairbus.errors import StateError
 from pairbus.servicebus.addresses import format_address
@@ -75,6 +76,8 @@ class LocalNamespace:
     its folder. Without `local_authentication`, only bearer tokens are accepted. With
     `trust_bearer_tokens`, every bearer token is accepted, unverified.
 
+    `tier` is `standard`, `premium` or `unlimited`, or a `NamespaceTier` with other limits.
+
     If the disk fails (it is full or broken), the namespace stops by itself: it confirms nothing
     that is not on disk, closes all connections, and every call raises StateError until `start` is
     called. `failure` has the reason. `on_failure` is called in the namespace's thread.
@@ -95,9 +98,11 @@ class LocalNamespace:
         token_issuer: TokenIssuer | None = None,
         local_authentication: bool = True,
         on_failure: Callable[[], None] | None = None,
+        tier: NamespaceTier | str = UNLIMITED,
     ) -> None:
         check_namespace_name(name)
         self.name = name
+        self.tier = tier_of(tier)
         self._rules = check_rules(rules)
         self._tls_only = not (is_loopback(host) or allow_plaintext)
         self._folder_is_temporary = folder is None
@@ -387,4 +392,5 @@ class LocalNamespace:
             accepts_host=self._host_names.accepts,
             verify_bearer=self.token_issuer.verify,
             local_authentication=self._local_authentication,
+            tier=self.tier,
         )

@@ -31,6 +31,7 @@ from pairbus.emulator.config import load_namespaces
 from pairbus.emulator.control_client import advance_clock, read_clock
 from pairbus.emulator.control_socket import NamespaceAction, request_action
 from pairbus.emulator.port import ReservedPort
+from pairbus.emulator.tiers import tier_of
 from pairbus.emulator.token_issuer import EmulatorCredential, Role, TokenIssuer
 from pairbus.errors import StateError
 
@@ -59,9 +60,9 @@ class EmulatorProcess:
     """`pairbus emulator` as a child process, which ends with this process, however that ends. It
     needs the extras `emulator` and `cli`.
 
-    `names`, `queues`, `config` and `folder` are the options of the command. Without a folder, data
-    is kept in a temporary one, which `close` removes. Ports, keys and data survive `kill` and
-    `terminate`; on Linux no other program gets the ports until `close`.
+    `names`, `queues`, `config`, `folder` and `tier` are the options of the command. Without a
+    folder, data is kept in a temporary one, which `close` removes. Ports, keys and data survive
+    `kill` and `terminate`; on Linux no other program gets the ports until `close`.
 
     Used as a context manager, the process is started on entry and closed on exit. A process that
     is paused when this process ends stays paused.
@@ -76,8 +77,9 @@ class EmulatorProcess:
         port: int = 0,
         start_timeout_s: float = START_S,
         local_authentication: bool = True,
+        tier: str | None = None,
     ) -> None:
-        """Raises ConfigurationError or OSError if `config` cannot be read."""
+        """Raises ConfigurationError or OSError if `config` cannot be read or `tier` is unknown."""
         config_file = None if config is None else Path(config)
         configs = load_namespaces(names, config_file)
         self.names = tuple(config.name for config in configs)
@@ -87,6 +89,8 @@ class EmulatorProcess:
             self._options += ["--config", str(config_file)]
         if not local_authentication:
             self._options.append("--disable-local-auth")
+        if tier is not None:
+            self._options += ["--tier", tier_of(tier).name]
         self._folder = None if folder is None else Path(folder)
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
         self._ports = [

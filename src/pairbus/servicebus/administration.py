@@ -39,7 +39,7 @@ from pairbus.servicebus.atom import (
 from pairbus.servicebus.entity_paths import subscription_path
 from pairbus.servicebus.entity_status import EntityStatus
 from pairbus.servicebus.http_transport import HttpTransport, Proxy
-from pairbus.servicebus.limits import MAX_PAGE_SIZE
+from pairbus.servicebus.limits import MAX_PAGE_SIZE, THROTTLED
 from pairbus.servicebus.namespace_access import AnyCredential, NamespaceAccess
 from pairbus.servicebus.sockets import Clock
 from pairbus.servicebus.tokens import TokenSource, acquire_token, authorization_header
@@ -333,7 +333,7 @@ def error_of(status: int, detail: str, action: str, *, creates: bool = False) ->
         kind = OperationTimeout
     elif status == 409:
         kind = EntityExists if creates else Busy
-    elif status == 429:
+    elif status == 429 or (status == 503 and f"SubCode={THROTTLED}" in detail):
         kind = Busy
     else:
         kind = Unavailable if status >= 500 else Refused

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.cli.emulator import port_for
 from pairbus.emulator import EmulatorProcess, LocalNamespace
@@ -60,7 +61,8 @@ def receive(connection_string: str, queue: str, count: int = 1) -> list[str]:
 
 
 def test_several_namespaces_keep_accepted_messages(tmp_path: Path) -> None:
-    with EmulatorProcess("a", "b", queues=["q"], folder=tmp_path) as emulator:
+    with EmulatorProcess("a", "b", queues=["q"], folder=tmp_path, tier="premium") as emulator:
+        assert max_message_kb(emulator, "q") == 1024
         for name, namespace in emulator.namespaces.items():
             send(namespace.connection_string, "q", f"to {name}")
         assert emulator.terminate() == 0
@@ -74,6 +76,7 @@ def test_several_namespaces_keep_accepted_messages(tmp_path: Path) -> None:
 
 def test_text_output_names_each_namespace_and_where_data_is_kept(tmp_path: Path) -> None:
     arguments = ("--namespace", "a", "--namespace", "b", "--folder", str(tmp_path))
+    arguments += ("--tier", "standard")
     with started("emulator", *arguments) as process:
         lines = [process.read_until("") for _ in range(8)]
         process.interrupt()
@@ -81,7 +84,7 @@ def test_text_output_names_each_namespace_and_where_data_is_kept(tmp_path: Path)
 
     assert status == 0
     for name, (port, connection_string, ca_file) in zip("ab", (lines[:3], lines[3:6]), strict=True):
-        number = re.fullmatch(rf"{name}  port (\d+)\n", port)
+        number = re.fullmatch(rf"{name}  port (\d+)  tier standard\n", port)
         assert number is not None
         assert connection_string.startswith(f"  Endpoint=sb://localhost:{number[1]}/;")
         assert ca_file == f"  CA file for TLS and administration: {tmp_path / name / 'ca.pem'}\n"
@@ -254,7 +257,7 @@ def test_config_of_the_azure_emulator_is_served(tmp_path: Path) -> None:
     config = tmp_path / "Config.json"
     config.write_text(
         """{ // comments are allowed, as in the official file
-          "UserConfig": { "Namespaces": [ { "Name": "sbemulatorns",
+          "UserConfig": { "Namespaces": [ { "Name": "sbemulatorns", "Tier": "Premium",
             "Queues": [ { "Name": "first", "Properties": { "ForwardTo": "second" } },
                         { "Name": "second" } ],
             "Topics": [ { "Name": "t", "Subscriptions": [ { "Name": "s" } ] } ] } ],
@@ -263,6 +266,14 @@ def test_config_of_the_azure_emulator_is_served(tmp_path: Path) -> None:
     with EmulatorProcess(config=config) as emulator:
         send(emulator.connection_string, "first", "forwarded")
         assert receive(emulator.connection_string, "second") == ["forwarded"]
+        assert max_message_kb(emulator, "second") == 1024
+
+
+def max_message_kb(emulator: EmulatorProcess, queue: str) -> int | None:
+    with ServiceBusAdministrationClient.from_connection_string(
+        emulator.connection_string, connection_verify=emulator.ca_file
+    ) as administration:
+        return administration.get_queue(queue).max_message_size_in_kilobytes
 
 
 @pytest.mark.parametrize(
@@ -276,9 +287,13 @@ def test_config_of_the_azure_emulator_is_served(tmp_path: Path) -> None:
             ),
             "a b",
         ),
+        (
+            json.dumps({"UserConfig": {"Namespaces": [{"Name": "n", "Tier": "basic"}]}}),
+            "'basic' is not a tier",
+        ),
         (None, "Config.json"),
     ],
-    ids=["no JSON", "no namespaces", "invalid name", "missing file"],
+    ids=["no JSON", "no namespaces", "invalid name", "unknown tier", "missing file"],
 )
 def test_invalid_or_missing_config_is_reported_in_one_sentence(
     tmp_path: Path, content: str | None, message: str
@@ -288,6 +303,20 @@ def test_invalid_or_missing_config_is_reported_in_one_sentence(
         config.write_text(content)
 
     result = run_here("emulator", "--config", str(config))
+
+    assert result.exit_code == 2
+    assert message in result.stderr.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--tier", "basic"), "'basic' is not a tier. The tiers are standard, premium, unlimited."),
+        (("--messaging-units", "2"), "not 2 for unlimited"),
+    ],
+)
+def test_unknown_tier_is_reported_in_one_sentence(options: tuple[str, ...], message: str) -> None:
+    result = run_here("emulator", *options)
 
     assert result.exit_code == 2
     assert message in result.stderr.replace("\n", "")

@@ -21,6 +21,8 @@ def administration_handler(
         meter=runtime.meter.add_without_message,
         extensions={CONTROL_PREFIX: control.handle},
         identity=IdentityEndpoint(issuer),
+        tier=runtime.tier,
+        throttle=runtime.throttle,
     )
     clock = runtime.clock
     return lambda request, scheme: admin.handle(
