@@ -3,10 +3,10 @@ PY := .venv/bin/python
 DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format wheel bench performance docs rules fuzz clean setup-demo setup-test
+.PHONY: help demo test soak lint format wheel bench performance docs rules fuzz sdk-suite clean setup-demo setup-test
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup-demo ## Run the outage drill on this machine; ARGS="--outage 30" sets options
 	@$(PY) -m pairbus drill $(ARGS)
@@ -51,6 +51,9 @@ rules: setup-test ## List every rule with its tests, and write build/rules-tests
 
 fuzz: setup-test ## Fuzz the AMQP engine (SECONDS=60)
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60)
+
+sdk-suite: setup-test ## Run the SDK's own tests; ARGS="--transport tls -k session" selects
+	@$(PY) -m tests.sdk_suite $(ARGS)
 
 clean: ## Remove all generated files
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache tests/peers/node_modules
