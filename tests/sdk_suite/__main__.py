@@ -82,7 +82,7 @@ def run(tests: Path, transport: str, workers: int, options: list[str]) -> int:
     pytest = [
         *(sys.executable, "-m", "pytest", "-p", "tests.sdk_suite.plugin"),
         *("-c", str(HERE / "pytest.ini"), "--rootdir", str(tests), "--runxfail"),
-        *("-n", str(workers), "--dist", "worksteal", "-q", "--tb=short", "--show-capture=no"),
+        *("-n", str(workers), "--maxschedchunk", "1", "-q", "--tb=short", "--show-capture=no"),
         *("-o", f"cache_dir={CACHE / 'cache'}", "--transport", transport),
     ]
     environment = os.environ | {"PYTHONPATH": path}

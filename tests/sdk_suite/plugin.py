@@ -5,6 +5,7 @@ not apply are skipped with the reason that `not_applicable.toml` has for them.
 """
 
 import os
+import re
 import tempfile
 import tomllib
 from collections.abc import Iterable
@@ -17,7 +18,10 @@ from tests.sdk_suite.namespaces import Namespaces
 from tests.sdk_suite.redirection import TRANSPORTS, resolve_to, trust, use_transport
 
 LIST = Path(__file__).parent / "not_applicable.toml"
-DESELECTED = pytest.StashKey[list[str]]()
+SLOW = re.compile(
+    "schedule|keep_conn_alive|w_sleep|link_timeout|issue_6178|idempotent|release_messages"
+    "|autolockrenew|timeout_value|renew_|expiry|send_twice|session_pool|prefetch"
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,11 +53,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in selected:
         if reason := not_applicable.get(item.originalname):
             item.add_marker(pytest.mark.skip(reason=reason))
-    items[:] = selected
+    items[:] = sorted(selected, key=is_short)
 
 
 def needs_namespace(item: pytest.Item) -> bool:
     return hasattr(item.function, "prepared") or item.get_closest_marker("liveTest") is not None
+
+
+def is_short(item: pytest.Item) -> bool:
+    """Return False for tests that wait for minutes. They come first, so that none is left alone at
+    the end."""
+    return SLOW.search(item.name) is None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
