@@ -83,6 +83,11 @@ def build(folder: Path) -> Path:
     unexpected = [name for name in names if name.split("/")[0].split("-")[0] != "pairbus"]
     if missing or unexpected:
         raise WheelError(f"The wheel lacks {missing}, and has unexpected files: {unexpected}.")
+    entry_points = zipfile.ZipFile(wheel).read(
+        f"{wheel.stem.split('-py')[0]}.dist-info/entry_points.txt"
+    )
+    if b"[pytest11]" not in entry_points:
+        raise WheelError("The wheel does not register the pytest plugin.")
     return wheel
 
 

@@ -43,6 +43,9 @@ EARLY = 0.7
 """The fraction of the run within which all Spark tests start. They use the CPU while other tests
 wait."""
 
+SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
+"""An archive of Spark's classes, which shortens its start. `scripts/setup test` makes it."""
+
 UNCLOSED = ("unclosed <s", "unclosed transport", "loop is closed")
 """Warnings about sockets that the SDK does not close when a connection fails."""
 
@@ -52,7 +55,11 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Spark runs only briefly in each test, so fast compilation matters more than fast code.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    java_options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    if SPARK_CLASSES.exists():
+        # Java ignores an archive that does not fit. Without the last option it prints so.
+        java_options += [f"-XX:SharedArchiveFile={SPARK_CLASSES}", "-Xlog:disable"]
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(java_options))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

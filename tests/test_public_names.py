@@ -12,6 +12,7 @@ import pytest
 
 import pairbus
 import pairbus.aio
+import pairbus.emulator
 import pairbus.errors
 import pairbus.events
 import pairbus.options
@@ -90,7 +91,7 @@ def test_there_are_at_most_fifteen_public_names():
     assert len(pairbus.__all__) <= 15
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [*MODULES, pairbus.emulator], ids=lambda module: module.__name__)
 def test_every_public_name_exists(module: types.ModuleType):
     missing = [name for name in module.__all__ if not hasattr(module, name)]
 

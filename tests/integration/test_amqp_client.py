@@ -705,20 +705,24 @@ def test_protocol_violation_in_a_session_is_an_error_and_the_next_call_works(
 ):
     client = connect(server)
     receiver = Receiver(client, "orders")
-    receiver.open()
+    violations: list[Transfer] = []
 
-    def send_without_a_link() -> None:
-        for end in server.endpoints:
-            end.link.session.write(Transfer(99, 5, b"tag", 0))
+    def answer_credit_with_a_violation(_peer: ServerConnection, event: ev.Event) -> bool:
+        if not isinstance(event, ev.FlowReceived) or violations:
+            return False
+        violations.append(Transfer(99, 5, b"tag", 0))
+        event.link.session.write(violations[0])
+        return True
 
     server.put("orders", HELLO)
     assert [each.payload for each in receiver.receive()] == [HELLO]
-    server.call(send_without_a_link)
+    set_server_attribute(server, "intercept", answer_credit_with_a_violation)
     server.put("orders", WORLD)
 
     with pytest.raises(ProtocolError, match="handle 99") as caught:
         receiver.receive()
 
+    assert len(violations) == 1
     assert type(caught.value) is ProtocolError
     assert sorted(each.payload for each in receiver.receive(2)) == sorted([HELLO, WORLD])
     assert client.generation == 1

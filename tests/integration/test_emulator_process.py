@@ -8,25 +8,31 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.sections import Message
+from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.emulator import EmulatorProcess
 from pairbus.errors import ConfigurationError, StateError
 
 DEADLINE_S = 60.0
+HOUR = timedelta(hours=1)
+SCHEDULED_ENQUEUE_TIME = Symbol("x-opt-scheduled-enqueue-time")
 
 
 def client_for(connection_string: str) -> Client:
     return Client(ClientOptions.from_connection_string(connection_string))
 
 
-def send(connection_string: str, body: str) -> None:
+def send(connection_string: str, body: str, at: datetime | None = None) -> None:
+    annotations = {} if at is None else {SCHEDULED_ENQUEUE_TIME: Timestamp.from_datetime(at)}
     with client_for(connection_string) as client:
-        Sender(client, "orders").send(Message.build(value=body).encode())
+        message = Message.build(message_annotations=annotations, value=body)
+        Sender(client, "orders").send(message.encode())
 
 
 def receive(connection_string: str) -> list[str]:
@@ -53,6 +59,27 @@ def test_killed_process_starts_again_with_its_port_and_messages(tmp_path: Path) 
         emulator.start()
         assert emulator.connection_string == connection_string
         assert receive(connection_string) == ["stored"]
+
+
+@pytest.mark.rule("N4")
+def test_clocks_of_a_process_are_moved_forward_and_survive_a_kill() -> None:
+    names = ("a", "b")
+    with EmulatorProcess(*names, queues=["orders"]) as emulator:
+        before = {name: emulator.now(name) for name in names}
+        send(emulator.connection_string, "late", at=before["a"] + 2 * HOUR)
+        emulator.advance(HOUR)
+        emulator.advance(HOUR, "a")
+        assert receive(emulator.connection_string) == ["late"]
+        with pytest.raises(ConfigurationError, match="cannot go back"):
+            emulator.advance(-HOUR)
+        with pytest.raises(StateError, match="does not serve 'c'"):
+            emulator.advance(HOUR, "c")
+        emulator.kill()
+        with pytest.raises(StateError, match="has already ended"):
+            emulator.now()
+        emulator.start()
+        assert emulator.now() - before["a"] >= 2 * HOUR
+        assert HOUR <= emulator.now("b") - before["b"] < 2 * HOUR
 
 
 def test_data_without_a_folder_survives_a_kill() -> None:

@@ -35,7 +35,7 @@ HALF_REQUEST = b"GET /q HTTP/1.1\r\nHost: localhost\r\n"
 
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the namespaces of a test wait for a short time at every stage. An answer is due before the whole time ends."""
+    """Let the namespaces of a test wait for a short time at every stage. Answers are due first."""
     monkeypatch.setattr(server, "FIRST_BYTE_TIMEOUT_S", 3.0)
     monkeypatch.setattr(server, "TLS_HANDSHAKE_TIMEOUT_S", 3.0)
     monkeypatch.setattr(amqp_connection, "OPEN_TIMEOUT_S", 1.0)

@@ -1,6 +1,26 @@
 """A durable Service Bus namespace on this machine: in this process, or in a child process."""
 
-from pairbus.emulator.namespace import LocalNamespace
-from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace"]
+if TYPE_CHECKING:
+    from pairbus.emulator.namespace import LocalNamespace
+    from pairbus.emulator.namespace_factory import NamespaceFactory
+    from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
+
+__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace", "NamespaceFactory"]
+
+_MODULES = {
+    "EmulatedNamespace": "process",
+    "EmulatorProcess": "process",
+    "LocalNamespace": "namespace",
+    "NamespaceFactory": "namespace_factory",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Imported on first use: pytest loads the plugin of this package in every run.
+    if name not in _MODULES:
+        raise AttributeError(f"module 'pairbus.emulator' has no attribute {name!r}")
+    value: object = getattr(import_module(f"pairbus.emulator.{_MODULES[name]}"), name)
+    return value

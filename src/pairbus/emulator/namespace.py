@@ -14,18 +14,18 @@ import shutil
 import socket
 import tempfile
 import threading
-import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pairbus.emulator.admin.api import AdministrationApi
 from pairbus.emulator.admin.control import CONTROL_PREFIX, ControlApi
 from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.clock import machine_ms
 from pairbus.emulator.config import NamespaceConfig
 from pairbus.emulator.connections.certificates import ensure_certificates
 from pairbus.emulator.connections.protocols import RequestHandler
@@ -54,6 +54,7 @@ logger = logging.getLogger(__name__)
 ROOT_RULE = "RootManageSharedAccessKey"
 _TIMEOUT_S = 10.0
 """Time for the namespace's thread to start, to stop, or to execute a call."""
+_ADVANCE_TIMEOUT_S = 300.0
 
 T = TypeVar("T")
 
@@ -99,7 +100,7 @@ class LocalNamespace:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._host = host
         self._port = ReservedPort(host, port)
-        self._now_ms = _now_ms if now_ms is None else now_ms
+        self._now_ms = machine_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
         self._public_host = LOCALHOST if is_loopback(host) or is_any(host) else host
         host_names = tuple(host_names)
@@ -233,6 +234,15 @@ class LocalNamespace:
         """Return the billable operations so far, by entity and kind of operation."""
         return self.call(lambda runtime: runtime.meter.readings())
 
+    def now(self) -> datetime:
+        """Return the time of the namespace, which `advance` moves forward."""
+        return self.call(lambda runtime: runtime.clock.now())
+
+    def advance(self, span: timedelta) -> None:
+        """Move the clock of the namespace forward. When this returns, everything has happened that
+        became due. Tokens stay valid. Raises ConfigurationError for a negative span."""
+        self.call(lambda runtime: runtime.advance(span), timeout_s=_ADVANCE_TIMEOUT_S)
+
     def add_fault(self, kind: str, entity: str | None = None, **limits: Any) -> Fault:
         """Inject a fault (see `pairbus.emulator.faults`). Its `fired` counts how often it did."""
         return self.call(lambda runtime: runtime.faults.add(Fault(kind, entity, **limits)))
@@ -240,7 +250,7 @@ class LocalNamespace:
     def clear_faults(self) -> None:
         self.call(lambda runtime: runtime.faults.clear())
 
-    def call(self, work: Callable[[NamespaceRuntime], T]) -> T:
+    def call(self, work: Callable[[NamespaceRuntime], T], *, timeout_s: float = _TIMEOUT_S) -> T:
         """Call `work` in the namespace's thread, and return its result once changes are on disk.
 
         Raises StateError if the namespace is not running, or stops before.
@@ -262,7 +272,7 @@ class LocalNamespace:
         self._calls.add(result)
         try:
             loop.call_soon_threadsafe(run)
-            return result.result(timeout=_TIMEOUT_S)
+            return result.result(timeout=timeout_s)
         except RuntimeError as exc:
             if isinstance(exc, StateError) or not loop.is_closed():
                 raise
@@ -350,19 +360,19 @@ class LocalNamespace:
         )
 
     def _administration(self, runtime: NamespaceRuntime) -> RequestHandler:
+        control = ControlApi(runtime.faults, runtime.meter, runtime.clock, runtime.advance)
         admin = AdministrationApi(
             runtime.entities,
             runtime.authority,
             namespace=self.name,
             created_ms=int((self.folder / "keys.json").stat().st_mtime * 1000),
             meter=runtime.meter.add_without_message,
-            extensions={CONTROL_PREFIX: ControlApi(runtime.faults, runtime.meter).handle},
+            extensions={CONTROL_PREFIX: control.handle},
         )
-        return lambda request, scheme: admin.handle(request, runtime.now_ms(), scheme=scheme)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+        clock = runtime.clock
+        return lambda request, scheme: admin.handle(
+            request, clock.now_ms(), scheme=scheme, token_now_ms=clock.machine_ms()
+        )
 
 
 def _checked_rules(rules: Iterable[SharedAccessRule]) -> tuple[SharedAccessRule, ...]:

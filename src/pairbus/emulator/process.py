@@ -20,10 +20,12 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO
 
 from pairbus.emulator.config import load_namespaces
+from pairbus.emulator.control_client import advance_clock, read_clock
 from pairbus.emulator.port import ReservedPort
 from pairbus.errors import StateError
 
@@ -261,6 +263,26 @@ class EmulatorProcess:
             yield
         finally:
             self.resume()
+
+    # Time.
+
+    def now(self, name: str | None = None) -> datetime:
+        """Return the time of a namespace, or of the first, which `advance` moves forward."""
+        namespace = self._served(self.names[0] if name is None else name)
+        return read_clock(namespace.connection_string, namespace.ca_file)
+
+    def advance(self, span: timedelta, *names: str) -> None:
+        """Move the clocks of the named namespaces forward, or of all. When this returns, everything
+        has happened that became due. Tokens stay valid. Raises ConfigurationError for a negative
+        span, and StateError if the process does not run."""
+        for namespace in [self._served(name) for name in names or self.names]:
+            advance_clock(namespace.connection_string, namespace.ca_file, span)
+
+    def _served(self, name: str) -> EmulatedNamespace:
+        self._running()
+        if name not in self.namespaces:
+            raise StateError(f"The {self} does not serve {name!r}.")
+        return self.namespaces[name]
 
     # State.
 

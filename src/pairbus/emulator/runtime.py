@@ -10,13 +10,16 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pairbus.emulator.auth import Authority, SharedAccessRule
+from pairbus.emulator.clock import NamespaceClock
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.registry import EntityRegistry
+from pairbus.emulator.entities.timeline import skip_time
 from pairbus.emulator.faults import Faults
 from pairbus.emulator.meter import Meter
 from pairbus.emulator.storage.database import StoreFailed
@@ -49,11 +52,13 @@ class NamespaceRuntime:
         trust_bearer_tokens: bool = False,
         accepts_host: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`call_soon` schedules a callback for the next round of the event loop. `accepts_host`
-        returns True if a token for an address is for this namespace."""
+        """`now_ms` returns the time of this machine. `call_soon` schedules a callback for the next
+        round of the event loop. `accepts_host` returns True if a token for an address is for this
+        namespace."""
         self.name = name
         self.store = store
-        self.now_ms = now_ms
+        self.clock = NamespaceClock(now_ms, store.clock_offset_ms())
+        self.now_ms = self.clock.now_ms
         self.new_token = partial(os.urandom, 16)
         self.incoming_links: set[IncomingLink] = set()
         self.outgoing_links: dict[int, list[OutgoingLink]] = {}
@@ -157,18 +162,34 @@ class NamespaceRuntime:
         """Let time pass: locks, messages and sessions expire, scheduled messages become active.
         Raises StoreFailed."""
         now_ms = self.now_ms()
+        self._touch_linked_entities(now_ms)
+        while self.entities.tick(now_ms):
+            pass
+        for links in list(self.outgoing_links.values()):
+            for link in tuple(links):
+                self._isolate(link, link.tick)
+        if self.store.is_dirty:
+            self.schedule_turn()
+
+    def _touch_linked_entities(self, now_ms: int) -> None:
         for incoming in self.incoming_links:
             self.entities.touch(incoming.entity, now_ms)
         for links in self.outgoing_links.values():
             for link in links:
                 self.entities.touch(link.entity, now_ms)
-        while self.entities.tick(now_ms):
-            pass
-        for links in list(self.outgoing_links.values()):
-            for link in tuple(links):
-                self._isolate(link, partial(link.tick, now_ms))
-        if self.store.is_dirty:
-            self.schedule_turn()
+
+    def advance(self, span: timedelta) -> None:
+        """Move the clock forward. What becomes due by then happens before this returns, and no
+        client receives or sends anything meanwhile.
+
+        Raises ConfigurationError for a negative or too long span, and StoreFailed.
+        """
+        start_ms = self.now_ms()
+        end_ms = start_ms + self.clock.advance(span)
+        self.store.set_clock_offset_ms(self.clock.offset_ms)
+        self._touch_linked_entities(end_ms)  # their links are open all the time
+        skip_time(self.entities, start_ms, end_ms)
+        self.tick()
 
     def _isolate(self, link: "OutgoingLink", work: Callable[[], None]) -> None:
         """Close the connection of a receiver that raises, and leave all others untouched."""

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from pairbus.emulator.storage.database import StoreFailed
 from pairbus.emulator.storage.messages import MAX_SEQUENCE, StoredMessage
+from pairbus.emulator.storage.schema import _MIGRATIONS
 from pairbus.emulator.storage.store import Store
 from pairbus.errors import StateError
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
@@ -65,6 +67,18 @@ def test_kill_keeps_committed_writes_and_loses_uncommitted_ones(store: Store, pa
 
     with reopen_after_kill(store, path) as again:
         assert sequences(again.messages.all_after(4, 0, 10)) == [1, 2]
+
+
+@pytest.mark.rule("N4")
+def test_file_without_a_clock_gets_one_that_is_not_ahead(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(f"{_MIGRATIONS[0]} PRAGMA user_version = 1;")
+    with Store(path) as store:
+        assert store.clock_offset_ms() == 0
+        store.set_clock_offset_ms(7)
+        store.set_clock_offset_ms(11)
+    with Store(path) as store:
+        assert store.clock_offset_ms() == 11
 
 
 def test_reading_a_write_does_not_commit_it(store: Store, path: Path) -> None:

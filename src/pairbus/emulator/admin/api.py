@@ -65,14 +65,23 @@ class AdministrationApi:
         longest_first = sorted(extensions.items(), key=lambda item: len(item[0]), reverse=True)
         self._extensions = [(normalize_path(prefix), handler) for prefix, handler in longest_first]
 
-    def handle(self, request: HttpRequest, now_ms: int, *, scheme: str = "https") -> HttpResponse:
+    def handle(
+        self,
+        request: HttpRequest,
+        now_ms: int,
+        *,
+        scheme: str = "https",
+        token_now_ms: int | None = None,
+    ) -> HttpResponse:
         """Return the response to a request that was received over `http` or `https`.
 
-        Links in the response use the host and port of the request's Host header.
+        Links in the response use the host and port of the request's Host header. `token_now_ms` is
+        the time by which tokens expire, if it is not `now_ms`.
         """
         try:
             token = request.header("Authorization")
-            claims = self._authority.claims_of_token("" if token is None else token, now_ms / 1000)
+            token_now = (now_ms if token_now_ms is None else token_now_ms) / 1000
+            claims = self._authority.claims_of_token("" if token is None else token, token_now)
             for prefix, handler in self._extensions:
                 if covers(prefix, request.path):
                     _require(claims, "", Right.MANAGE)

@@ -235,7 +235,7 @@ class AmqpConnection:
 
     def authorize(self, path: str, right: Right) -> None:
         """Raise NotAuthorized unless a token or key of the client grants the right."""
-        now = self.runtime.now_ms() / 1000
+        now = self.runtime.clock.machine_ms() / 1000
         for claims in self.claims.values():
             if claims.allows(path, right) and not claims.expired(now):
                 return

@@ -72,6 +72,7 @@ class OutgoingLink:
         self._known_credit = 0
         """The remaining credit, to tell a flow that grants more from one that repeats it."""
         self._session_deadline_ms = 0
+        """By the clock of the machine, as for the client that waits."""
 
     def accept(self) -> None:
         """Reply to the attach, now or as soon as a session is available."""
@@ -86,7 +87,7 @@ class OutgoingLink:
         now_ms = self.runtime.now_ms()
         properties = self.link.remote.properties if self.link.remote is not None else None
         timeout_ms = (properties or {}).get(TIMEOUT, DEFAULT_SESSION_TIMEOUT_MS)
-        self._session_deadline_ms = now_ms + int(timeout_ms)
+        self._session_deadline_ms = self.runtime.clock.machine_ms() + int(timeout_ms)
         self.session = self.queue.sessions.accept(session, self, now_ms)
         if self.session is not None:
             self._attach()
@@ -206,11 +207,12 @@ class OutgoingLink:
         self.runtime.messages_available(self.queue)
         return True
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         if not self.entity.description.status.allows_receiving:
             self._on_disabled()
         elif self._waits_for_session:
-            if not self._try_session() and now_ms >= self._session_deadline_ms:
+            waited = self.runtime.clock.machine_ms() >= self._session_deadline_ms
+            if not self._try_session() and waited:
                 self.runtime.remove_receiver(self)
                 self.link.refuse(
                     OperationTimeout("The operation did not complete: no session is available.")

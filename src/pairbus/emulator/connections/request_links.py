@@ -78,7 +78,7 @@ class CbsNode:
             raise NotAuthorized("put-token needs a name and a token.")
         token = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
         runtime = self._connection.runtime
-        claims = runtime.authority.claims_of_token(token, runtime.now_ms() / 1000)
+        claims = runtime.authority.claims_of_token(token, runtime.clock.machine_ms() / 1000)
         self._connection.on_token()
         path = path_from_address(audience)
         # As in the service. A client without rights over the path does not learn that it is free.

@@ -32,14 +32,18 @@ class Entity:
     def __post_init__(self) -> None:
         self.accessed_ms = self.row.accessed_ms
 
+    @property
+    def idle_at_ms(self) -> int | None:
+        """The time from which the entity was unused for AutoDeleteOnIdle. None means never."""
+        limit = self.description.auto_delete_on_idle
+        if limit >= MAX_TIME_SPAN or self.queue.counts[SCHEDULED]:
+            return None
+        return self.accessed_ms + to_milliseconds(limit)
+
     def is_idle(self, now_ms: int) -> bool:
         """Return True if the entity was unused for longer than AutoDeleteOnIdle."""
-        limit = self.description.auto_delete_on_idle
-        return (
-            limit < MAX_TIME_SPAN
-            and now_ms - self.accessed_ms >= to_milliseconds(limit)
-            and not self.queue.counts[SCHEDULED]
-        )
+        idle_at_ms = self.idle_at_ms
+        return idle_at_ms is not None and now_ms >= idle_at_ms
 
     @property
     def path(self) -> str:

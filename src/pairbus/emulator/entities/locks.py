@@ -80,7 +80,14 @@ class MessageLocks:
         return expired
 
     def next_expiry_ms(self) -> int | None:
-        return self._expiries[0][0] if self._expiries else None
+        """Return the time at which the next lock expires, or None if no message is locked."""
+        while self._expiries:
+            expiry_ms, token = self._expiries[0]
+            lock = self._by_token.get(token)
+            if lock is not None and lock.until_ms == expiry_ms:
+                return expiry_ms
+            heappop(self._expiries)  # outdated
+        return None
 
     def remove_session(self, session: str) -> list[MessageLock]:
         """Remove all locks of a session and return them."""

@@ -302,6 +302,18 @@ class EntityRegistry:
         self._store.message_ids.delete_expired(now_ms)
         return limit in (len(due), len(expired))
 
+    def next_event_ms(self) -> int | None:
+        """Return the earliest time at which a tick may change something, or None if it never does.
+        It may lie in the past."""
+        times = [self._store.messages.next_due_ms(), self._store.messages.next_expiry_ms()]
+        for entity in self._by_id.values():
+            times.append(entity.idle_at_ms)
+            for queue in entity.queues:
+                times.append(queue.next_lock_expiry_ms())
+                if queue.sessions is not None:
+                    times.append(queue.sessions.next_lock_expiry_ms())
+        return min((time_ms for time_ms in times if time_ms is not None), default=None)
+
     # Runtime properties.
 
     def runtime_properties(self, entity: Entity) -> RuntimeProperties:

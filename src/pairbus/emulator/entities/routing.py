@@ -205,6 +205,7 @@ class MessageRouter:
 
     def activate(self, entity: Entity, message: StoredMessage, now_ms: int) -> None:
         """Enqueue, publish or forward a scheduled message that is due."""
+        self._registry.touch(entity, now_ms)  # it was not idle until now
         target = getattr(entity.description, "forward_to", None)
         if not isinstance(entity.description, TopicDescription) and target is None:
             entity.queue.activate(message, now_ms)

@@ -138,6 +138,9 @@ class Sessions:
             del self._locks[session]
             self._queue.release_session(session, now_ms, count_delivery=True)
 
+    def next_lock_expiry_ms(self) -> int | None:
+        return min((lock.until_ms for lock in self._locks.values()), default=None)
+
     def clear(self) -> None:
         """Forget all locks and counts, because the queue was deleted."""
         self._locks.clear()

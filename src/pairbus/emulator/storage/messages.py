@@ -114,6 +114,18 @@ class MessageTable:
             "expires_ms <= ? AND state <> 1 ORDER BY expires_ms", now_ms, limit
         )
 
+    def next_due_ms(self) -> int | None:
+        """Return the earliest time for which a message is scheduled."""
+        return self._database.read_integer(
+            "SELECT min(due_ms) FROM message WHERE due_ms IS NOT NULL"
+        )
+
+    def next_expiry_ms(self) -> int | None:
+        """Return the earliest time at which a message expires."""
+        return self._database.read_integer(
+            "SELECT min(expires_ms) FROM message WHERE expires_ms IS NOT NULL AND state <> 1"
+        )
+
     def postpone_expiry(self, queue: int, sequence: int, until_ms: int) -> None:
         """Keep a message out of `expired` until this time."""
         self._database.write(

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-TABLES = ("entity", "message", "rule", "seen", "session_state", "meter")
+TABLES = ("entity", "message", "rule", "seen", "session_state", "meter", "clock")
 
 _MIGRATIONS = [
     # `entity` is the id of an entity in `rule` and `seen`, and that of a queue in `session_state`.
@@ -66,6 +66,8 @@ _MIGRATIONS = [
         PRIMARY KEY (entity, kind)
     ) WITHOUT ROWID;
     """,
+    # One row, or none if the clock was never advanced.
+    "CREATE TABLE clock (id INTEGER PRIMARY KEY, offset_ms INTEGER NOT NULL);",
 ]
 """One script per version of the schema. A script is never changed once it was released."""
 

@@ -64,6 +64,13 @@ class Store:
     def put_meter_rows(self, rows: Iterable[MeterRow]) -> None:
         self._database.write_many("INSERT OR REPLACE INTO meter VALUES (?, ?, ?, ?, ?, ?)", rows)
 
+    def clock_offset_ms(self) -> int:
+        """Return by how much the clock of the namespace is ahead of that of the machine."""
+        return self._database.read_integer("SELECT total(offset_ms) FROM clock") or 0
+
+    def set_clock_offset_ms(self, offset_ms: int) -> None:
+        self._database.write("INSERT OR REPLACE INTO clock VALUES (1, ?)", (offset_ms,))
+
     def clear(self) -> None:
         """Delete everything."""
         self._database.discard_messages()
