@@ -228,7 +228,7 @@ class OutgoingLink:
                 self._keep_session(self.queue.sessions, until_ms)
 
     def _keep_session(self, sessions: Sessions, until_ms: int) -> None:
-        """Renew the lock of the session while the client waits for messages, as the service does."""
+        """Renew the lock of the session while the client waits for messages, as in the service."""
         now_ms = self.runtime.now_ms()
         if self.link.credit > 0 and now_ms < until_ms <= now_ms + self.queue.lock_ms // 2:
             assert self.session is not None
