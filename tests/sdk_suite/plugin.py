@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,23 @@ def pytest_configure(config: pytest.Config) -> None:
     trust((namespace.ca_file for namespace in state.namespaces), Path(folder.name) / "ca.pem")
     resolve_to(state.namespaces)
     use_transport(config.getoption("transport"))
+
+
+@pytest.fixture(autouse=True)
+def restore_transports() -> Iterator[None]:
+    """Undo what a test changes in the transport classes of the SDK. Some do, and do not undo it
+    themselves."""
+    from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+    from azure.servicebus.aio._transport._pyamqp_transport_async import PyamqpTransportAsync
+
+    saved = [(kind, dict(vars(kind))) for kind in (PyamqpTransport, PyamqpTransportAsync)]
+    yield
+    for kind, before in saved:
+        for name in set(vars(kind)) - set(before):
+            delattr(kind, name)
+        for name, value in before.items():
+            if vars(kind)[name] is not value:
+                setattr(kind, name, value)
 
 
 def reasons() -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Decimals among the application properties, as the service delivers them.
 
 The service reads application properties and encodes them again. Its AMQP library writes the
-exponent of a decimal128 two bits too far to the right, and the Python SDK decodes only that form: it
-drops a message that has a decimal in the form of IEEE 754.
+exponent of a decimal128 two bits too far to the right, and the Python SDK decodes only that form:
+it drops a message that has a decimal in the form of IEEE 754.
 """
 
 from typing import Any
