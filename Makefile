@@ -2,6 +2,9 @@ PY := .venv/bin/python
 # Tests with deadlines of a few seconds. They run after the other tests.
 DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
 
+# Hundreds of processes import the same files.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak lint format wheel bench performance docs rules fuzz sdk-suite clean setup-demo setup-test
 
@@ -15,9 +18,8 @@ test: setup-test ## Run all tests; ARGS="tests/unit -k flow" selects some
 ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
-	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/faults --durations 25
-	@$(PY) -m pytest -m "not soak" -n 2 --dist loadfile --durations 15 tests/faults $(addprefix --ignore ,$(DEADLINES))
-	@$(PY) -m pytest -n 3 $(DEADLINES)
+	@$(PY) -m pytest -m "not soak" -n 6 --dist loadfile --no-loadscope-reorder --durations 25 $(addprefix --ignore ,$(DEADLINES))
+	@$(PY) -m pytest -n 4 $(DEADLINES)
 endif
 
 soak: setup-test ## Run the long tests and the fault matrix (MINUTES=30, SEED=7)

@@ -40,11 +40,13 @@ def page() -> str:
 
 
 def _sections(command: Any, context: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, the first sentence and the text of each command, without groups."""
+    """Yield the name, the first sentence and the text of each command, without groups that are not
+    commands themselves."""
     subcommands = getattr(command, "commands", None)
-    if subcommands is None:
+    if subcommands is None or command.invoke_without_command:
         paragraphs = _paragraphs(command.help)
         yield context.command_path, paragraphs[0], _section(command, context, paragraphs)
+    if subcommands is None:
         return
     for name, inner in subcommands.items():
         yield from _sections(inner, typer.Context(inner, info_name=name, parent=context))

@@ -2,7 +2,8 @@
 
 The environment is created in a temporary folder, with the pins of constraints.txt, without
 development tools and without Spark. The tests: the modules that an import loads, the commands, the
-error of commands that need Spark, and the example of README.md with an outage.
+error of commands that need Spark, and the example of README.md with an outage. The help texts are
+tested first, with the extra `cli` alone.
 """
 
 import json
@@ -18,10 +19,27 @@ from time import monotonic
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "constraints.txt"
 EXTRAS = "cli,emulator"
+MAX_SIZE_MB = 75
+"""The size of the environment with these extras. It was 57 MB in November 2026."""
 UNWANTED = {"pyspark", "pandas", "pyarrow", "pytest", "ruff", "mypy", "hypothesis", "duckdb"}
 NEEDED = ("py.typed", "cost/prices.toml", "cost/page.html.j2", "spark/log4j2.properties")
 TIMEOUT_S = 300.0
 UNREACHABLE = "Endpoint=sb://{}.example/;SharedAccessKeyName=k;SharedAccessKey=a2V5"
+LIST_COMMANDS = """
+import json
+from typer.main import get_command
+from typer.testing import CliRunner
+from pairbus.cli.app import app
+
+def names(command, *path):
+    result = CliRunner().invoke(app, [*path, "--help"])
+    assert result.exit_code == 0 and "Usage: " in result.stdout, result.output
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from names(inner, *path, name)
+
+print(json.dumps(list(names(get_command(app)))))
+"""
 INSPECT = """
 import json, sys
 from importlib import metadata
@@ -91,13 +109,35 @@ def build(folder: Path) -> Path:
     return wheel
 
 
-def install(wheel: Path, folder: Path) -> Path:
-    """Create an environment with the wheel and without pip. Return its Python interpreter."""
+def create_environment(folder: Path) -> Path:
+    """Create an environment without pip. Return its Python interpreter."""
     run(sys.executable, "-m", "venv", "--without-pip", folder / "env", folder=folder)
-    python = folder / "env" / "bin" / "python"
+    return folder / "env" / "bin" / "python"
+
+
+def install(wheel: Path, extras: str, python: Path, folder: Path) -> None:
+    """Install the wheel with extras."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
-    run(*pip, "install", "--constraint", PINS, f"{wheel}[{EXTRAS}]", folder=folder)
-    return python
+    run(*pip, "install", "--constraint", PINS, f"{wheel}[{extras}]", folder=folder)
+
+
+def check_help(python: Path, folder: Path) -> str:
+    """Print the help texts of all commands, and the hint of one that needs another extra."""
+    commands = json.loads(run(python, "-I", "-c", LIST_COMMANDS, folder=folder).stdout)
+    pairbus = python.with_name("pairbus")
+    error = run(pairbus, "emulator", folder=folder, fails=True).stderr.strip()
+    if "pip install 'pairbus[emulator]'" not in error or "Traceback" in error:
+        raise WheelError(f"Without the emulator, its command does not say what to do:\n{error}")
+    return f"with [cli] alone: {len(commands)} help texts; {error}"
+
+
+def check_size(python: Path, folder: Path) -> str:
+    """Check the size of the installed packages."""
+    files = (file for file in (folder / "env" / "lib").rglob("*") if file.is_file())
+    size_mb = sum(file.stat().st_size for file in files) / 1_000_000
+    if size_mb > MAX_SIZE_MB:
+        raise WheelError(f"The environment has {size_mb:.0f} MB, more than {MAX_SIZE_MB}.")
+    return f"{size_mb:.0f} MB in the environment"
 
 
 def check_imports(python: Path, folder: Path) -> str:
@@ -150,6 +190,7 @@ def check_example(python: Path, folder: Path) -> str:
 def main() -> int:
     start = monotonic()
     checks: tuple[Callable[[Path, Path], str], ...] = (
+        check_size,
         check_imports,
         check_commands,
         check_missing_spark,
@@ -160,7 +201,10 @@ def main() -> int:
         try:
             wheel = build(folder)
             report(f"built {wheel.name}, {wheel.stat().st_size // 1024} KB")
-            python = install(wheel, folder)
+            python = create_environment(folder)
+            install(wheel, "cli", python, folder)
+            report(check_help(python, folder))
+            install(wheel, EXTRAS, python, folder)
             report(f"installed with [{EXTRAS}] in an empty environment")
             for check in checks:
                 report(check(python, folder))

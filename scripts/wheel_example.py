@@ -21,7 +21,8 @@ from azure.servicebus import ServiceBusClient
 from pairbus.emulator import EmulatorProcess
 
 HOST = "contoso.example"
-"""Host of the primary in the example. The first label is part of the paths of the backlog."""
+"""Host of the primary in the example. The first label is the name of the primary, and part of the
+paths of the backlog."""
 QUEUE = "orders"
 BEFORE, DURING = ("order 1", "order 2"), ("order 3", "order 4", "order 5")
 
@@ -79,7 +80,7 @@ def main() -> int:
     example = first_example(Path(sys.argv[1]).read_text(encoding="utf-8"))
     with (
         tempfile.TemporaryDirectory() as folder,
-        EmulatorProcess("primary", queues=[QUEUE], folder=folder) as primary,
+        EmulatorProcess(HOST.partition(".")[0], queues=[QUEUE], folder=folder) as primary,
         EmulatorProcess("secondary", queues=[QUEUE], folder=folder) as secondary,
     ):
         run(example, primary, secondary)

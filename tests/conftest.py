@@ -4,6 +4,7 @@ Hypothesis uses the same examples in every run, so that failures in CI are repro
 `HYPOTHESIS_PROFILE=wide pytest tests/property` generates new examples.
 """
 
+import gc
 import importlib
 import os
 import signal
@@ -38,11 +39,6 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-SPARK = Path(__file__).with_name("spark")
-EARLY = 0.7
-"""The fraction of the run within which all Spark tests start. They use the CPU while other tests
-wait."""
-
 SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 """An archive of Spark's classes, which shortens its start. `scripts/setup test` makes it."""
 
@@ -55,7 +51,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Spark runs only briefly in each test, so fast compilation matters more than fast code.
-    java_options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    java_options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dspark.ui.enabled=false"]
     if SPARK_CLASSES.exists():
         # Java ignores an archive that does not fit. Without the last option it prints so.
         java_options += [f"-XX:SharedArchiveFile={SPARK_CLASSES}", "-Xlog:disable"]
@@ -67,19 +63,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "flavour" in getattr(item, "fixturenames", ()):
             for warning in UNCLOSED:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore:{warning}:ResourceWarning"))
-    spread_spark(items)
 
 
-def spread_spark(items: list[pytest.Item]) -> None:
-    """Spread the files with tests on Spark evenly among the others."""
-    files = list(dict.fromkeys(item.path for item in items))
-    position: dict[Path, float] = {}
-    for group, end in (
-        ([file for file in files if file.parent == SPARK], EARLY),
-        ([file for file in files if file.parent != SPARK], 1.0),
-    ):
-        position |= {file: end * number / len(group) for number, file in enumerate(group)}
-    items.sort(key=lambda item: position[item.path])
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Exclude all modules and tests from garbage collection: many tests collect the garbage of the
+    SDK, which would take 0.4 seconds each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getoption("dist") != "loadfile":
+        return None
+    return importlib.import_module("tests.distribution").Distribution(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

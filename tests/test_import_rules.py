@@ -22,7 +22,7 @@ LAYERS = [
     {"transfer"},
     {"amqp"},
     {"servicebus"},
-    {"options", "events", "errors"},
+    {"options", "events", "errors", "extras"},
 ]
 LAYER = {package: depth for depth, packages in enumerate(LAYERS) for package in packages}
 

@@ -36,7 +36,7 @@ FAULTS = ("dead", "frozen", "black hole", "refusing", "slow DNS", "TLS", "CBS")
 PLACES = ("primary", "secondary", "both")
 KINDS = ("single", "batch", "schedule")
 TIMEOUT = timedelta(seconds=3)
-CONCURRENT = 12
+CONCURRENT = 18
 """The number of cells that run at a time."""
 SLOW_HOST = "slow.localhost"
 """A host name that is resolved when the test allows it."""
@@ -175,7 +175,8 @@ def has_happened(fault: str, host: Any) -> bool:
 
 
 class CellRun:
-    """Runs one cell: one call, or two if both namespaces fail."""
+    """Runs one cell: one call if the primary fails; otherwise two at a time, and a third one
+    afterwards if both namespaces fail."""
 
     def __init__(
         self,
@@ -229,11 +230,16 @@ class CellRun:
 
     async def call(self) -> None:
         """Make the calls."""
-        sender = self.bus.get_queue_sender(QUEUE)
-        for _ in range(2 if self.cell.place == "both" else 1):
-            start = time.monotonic()
-            error = await self._error_of_call(sender)
-            self.calls.append(CallResult(time.monotonic() - start, error))
+        number = 1 if self.cell.place == "primary" else 2
+        senders = [self.bus.get_queue_sender(QUEUE) for _ in range(number)]
+        await gather(self._timed_call(sender) for sender in senders)
+        if self.cell.place == "both":
+            await self._timed_call(senders[0])
+
+    async def _timed_call(self, sender: Any) -> None:
+        start = time.monotonic()
+        error = await self._error_of_call(sender)
+        self.calls.append(CallResult(time.monotonic() - start, error))
 
     async def _error_of_call(self, sender: Any) -> BaseException | None:
         messages = [ServiceBusMessage("x", message_id=str(uuid4())) for _ in range(2)]
@@ -268,11 +274,12 @@ async def run_cells(
     faults: Faults,
     primary: Namespace,
     secondary: Namespace,
+    call_timeout: timedelta = TIMEOUT,
     backlog_timeout: timedelta = TIMEOUT,
 ) -> AsyncIterator[CellRun]:
     """Run cells, and yield each before it is closed. Frozen processes fail for all cells, so these
     cells run last, those of one place at a time. `backlog_timeout` is the timeout of calls that the
-    backlog is to accept."""
+    backlog is to accept, `call_timeout` that of the others."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * CONCURRENT))
     others = [cell for cell in cells if cell.fault != "frozen"]
     frozen = [
@@ -288,7 +295,7 @@ async def run_cells(
                     faults,
                     primary,
                     secondary,
-                    backlog_timeout if cell.place == "primary" else TIMEOUT,
+                    backlog_timeout if cell.place == "primary" else call_timeout,
                 )
                 for cell in some
             ]

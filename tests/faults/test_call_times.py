@@ -26,6 +26,8 @@ pytestmark = [
 
 PATIENT = timedelta(seconds=10)
 """Half of this timeout is enough to reach the backlog on a busy machine."""
+TIMEOUT = timedelta(seconds=7)
+"""Half of this timeout is enough to begin a call of the secondary on a machine that stalls."""
 
 Hosts = tuple[Faults, Namespace, Namespace]
 
@@ -57,7 +59,12 @@ def check(run: CellRun) -> None:
         assert call.error.primary_error is not None, run.cell
         assert call.error.backlog_error is not None, run.cell
     assert not host.reachable, run.cell
-    # After the links of the first call are closed, one probe at a time is in progress.
+    # One operation makes the probes, one at a time.
+    driver = run.bus._driver
+    names = [thread.name for thread in tuple(getattr(driver, "_threads", ()))]
+    names += [task.get_name() for task in tuple(getattr(driver, "_tasks", ()))]
+    assert names.count("pairbus probes of the secondary") == 1, (run.cell, names)
+    # After the links of the first call are closed, one connection is in use.
     wait_until(lambda: connections(run.secondary) <= 1, f"the links of {run.cell} to be closed")
 
 
@@ -66,7 +73,7 @@ def check(run: CellRun) -> None:
 async def test_every_call_ends(fault: str, hosts: Hosts) -> None:
     cells = [cell for cell in all_cells() if cell.fault == fault]
     checked = 0
-    async for run in run_cells(cells, *hosts, backlog_timeout=PATIENT):
+    async for run in run_cells(cells, *hosts, call_timeout=TIMEOUT, backlog_timeout=PATIENT):
         check(run)
         checked += 1
     assert checked == len(cells) >= 18

@@ -397,6 +397,49 @@ async def test_host_that_hangs_once_before_the_link_is_open_is_used_after_a_prob
     await run_concurrently({flavour: check_case(flavour) for flavour in FLAVOURS})
 
 
+@pytest.mark.rule("S2a", "S5")
+async def test_host_that_opens_links_and_answers_no_send_holds_up_one_call_at_a_time(
+    new_case: NewCase,
+) -> None:
+    async def check_case(flavour: str) -> None:
+        case = new_case()
+        case.primary.refuse()
+        async with case.paired(flavour, operation_timeout=LONG_TIMEOUT) as bus:
+            senders = [bus.get_queue_sender(QUEUE) for _ in range(2)]
+            case.secondary.become_silent(IN_A_SEND["the answer to a send"])
+            with pytest.raises(SendUnavailable):
+                await send_one(senders[0], [])
+            assert case.secondary.silences == 2  # both queues
+            await bounded(wait_until, lambda: is_reachable(bus), "a probe")
+
+            trial = asyncio.ensure_future(send_one(senders[0], []))
+            await bounded(wait_until, lambda: case.secondary.silences == 3, "the send")
+            with pytest.raises(SendUnavailable) as refused:
+                await send_one(senders[1], [])
+            assert refused.value.not_sent == (0,)
+            assert isinstance(refused.value.backlog_error, OperationTimeoutError)
+            assert not trial.done()
+            with pytest.raises(SendUnavailable) as unanswered:
+                await trial
+            assert unanswered.value.unknown == (0,)
+            assert case.secondary.silences == 3  # no other queue was tried
+
+            case.secondary.heal()
+            await bounded(wait_until, lambda: is_reachable(bus), "a probe")
+            sent: list[str] = []
+            for sender in senders:
+                await send_one(sender, sent)
+            assert set(sent) <= set(await bounded(case.stored))
+        await bounded(case.all_closed)
+
+    await run_concurrently({flavour: check_case(flavour) for flavour in FLAVOURS})
+
+
+def is_reachable(bus: Any) -> bool:
+    reachable: bool = bus.status().secondary_host.reachable
+    return reachable
+
+
 # Pairing.
 
 
@@ -494,9 +537,8 @@ class OpenPairing:
         self._flavour = flavour
 
     async def begin(self) -> None:
-        self.bus = await pair(
-            self._flavour, self._client, options_of(self._secondary_option, self.name)
-        )
+        options = options_of(self._secondary_option, self.name, operation_timeout=LONG_TIMEOUT)
+        self.bus = await pair(self._flavour, self._client, options)
         self.sender = self.bus.get_queue_sender(QUEUE)
         await enter(self.sender)
         await send_one(self.sender, self.sent)
@@ -564,7 +606,7 @@ async def test_token_request_without_a_response_is_bounded(
     with LocalNamespace("silent") as silent:
         silent.create_queue(QUEUE)
         fault = silent.add_fault("ignore-tokens")
-        async with paired(flavour, silent, secondary, name) as bus:
+        async with paired(flavour, silent, secondary, name, operation_timeout=LONG_TIMEOUT) as bus:
             await send_one(bus.get_queue_sender(QUEUE), sent)
             assert fault.fired > 0
             assert state(bus) is PathStatus.FAILOVER

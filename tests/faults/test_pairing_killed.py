@@ -84,6 +84,8 @@ class Load:
     seed: int
     calls: list[Sent] = field(default_factory=list)
     stop: bool = False
+    unavailable: int = 0
+    """The number of calls that raised SendUnavailable."""
 
     async def work(self, sender: Any, number: int) -> None:
         chance = random.Random(self.seed + number)
@@ -104,6 +106,7 @@ class Load:
                     await bounded(sender.send_messages, message(call.ids[0]))
             except (SendUnavailable, ServiceBusError) as exc:
                 call.error = exc
+                self.unavailable += isinstance(exc, SendUnavailable)
             call.ended = time.monotonic()
             self.calls.append(call)
         await bounded(sender.close)
@@ -224,8 +227,9 @@ async def test_secondary_that_is_killed_during_an_outage_loses_no_acknowledged_m
         kills = [timed(primary.kill)]
         for _ in range(KILLS):
             load.wait_for_progress(chance)
+            failed = load.unavailable
             kills.append(timed(secondary.kill))
-            time.sleep(chance.uniform(0, 0.5))
+            wait_until(lambda: load.unavailable > failed, "calls to fail")  # noqa: B023
             secondary.start()
         load.wait_for_progress(chance)
         primary.start()

@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from azure.servicebus import _servicebus_receiver, _servicebus_sender
-from azure.servicebus._pyamqp import client as sdk_client
-from azure.servicebus._pyamqp.aio import _client_async
-from azure.servicebus.aio import _servicebus_receiver_async, _servicebus_sender_async
 
 from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.client import Client, Receiver, Sender
@@ -28,8 +24,9 @@ from tests.integration.pairs import LISTENS, SENDS, Make, Pair, gather_all
 from tests.integration.raw_peer import RawPeer, Script
 from tests.integration.sdk_flavours import FLAVOURS, Flavour
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
+from tests.sdk_sleeps import short_sleeps
 
-__all__ = ["server", "start_server", "tls_files", "watch"]
+__all__ = ["server", "short_sleeps", "start_server", "tls_files", "watch"]
 
 
 @pytest.fixture
@@ -142,20 +139,6 @@ async def own_sdk(clock: Clock, request: pytest.FixtureRequest) -> AsyncIterator
 # Pairings.
 
 
-class ShortSleeps:
-    """`time` or `asyncio` for the SDK, which polls each new link nine times, every 50 ms. These
-    waits would be most of the duration of the tests."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-    def sleep(self, seconds: float) -> Any:
-        return self._module.sleep(0.002 if seconds == 0.05 else seconds)
-
-
 @pytest.fixture(scope="module")
 def patches() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patches:
@@ -163,14 +146,8 @@ def patches() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture(scope="module")
-def namespaces(
-    flavour: str, patches: pytest.MonkeyPatch
-) -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
+def namespaces(flavour: str) -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
     """A primary and a secondary, shared by the tests of a module with one flavour."""
-    for module in (_servicebus_sender, _servicebus_receiver, sdk_client):
-        patches.setattr(module, "time", ShortSleeps(time))
-    for module in (_servicebus_sender_async, _servicebus_receiver_async, _client_async):
-        patches.setattr(module, "asyncio", ShortSleeps(asyncio))
     rules = (LISTENS, SENDS)
     with (
         LocalNamespace("first", rules=rules, trust_bearer_tokens=True) as primary,

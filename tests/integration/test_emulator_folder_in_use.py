@@ -46,7 +46,7 @@ def test_namespaces_that_were_not_started_do_not_keep_the_folder_in_use(tmp_path
 def test_namespace_whose_port_is_taken_does_not_keep_the_folder_in_use(tmp_path: Path) -> None:
     with LocalNamespace("other") as other:
         second = LocalNamespace("second", folder=tmp_path, port=other.port)
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(StateError, match="in use"):
             second.start()
         second.close()
     with LocalNamespace("second", folder=tmp_path):

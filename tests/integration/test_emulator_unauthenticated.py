@@ -6,7 +6,8 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
@@ -127,21 +128,19 @@ def over_tls(namespace: LocalNamespace) -> socket.socket:
 
 
 @pytest.mark.usefixtures("short_times")
-@pytest.mark.parametrize("connect", [in_clear, over_tls])
-def test_connection_is_closed_at_every_stage(
-    own_namespace: LocalNamespace, connect: Callable[[LocalNamespace], socket.socket]
-) -> None:
+def test_connection_is_closed_at_every_stage(own_namespace: LocalNamespace) -> None:
     with contextlib.ExitStack() as resources:
         sockets = {}
-        for name, data in STAGES.items():
-            sockets[name] = resources.enter_context(connect(own_namespace))
-            sockets[name].sendall(data)
-        received = {name: read_until_closed(sock) for name, sock in sockets.items()}
-    assert received["half the head of a request"].startswith(b"HTTP/1.1 408")
-    assert received["half the body of a request"].startswith(b"HTTP/1.1 408")
-    assert received["a request without a token"].startswith(b"HTTP/1.1 401")
-    assert b"no valid token within" in received["an open"]
-    assert b"no valid token within" in received["a link for tokens"]
+        for connect, (name, data) in product((in_clear, over_tls), STAGES.items()):
+            sockets[connect, name] = resources.enter_context(connect(own_namespace))
+            sockets[connect, name].sendall(data)
+        received = {stage: read_until_closed(sock) for stage, sock in sockets.items()}
+    for connect in (in_clear, over_tls):
+        assert received[connect, "half the head of a request"].startswith(b"HTTP/1.1 408")
+        assert received[connect, "half the body of a request"].startswith(b"HTTP/1.1 408")
+        assert received[connect, "a request without a token"].startswith(b"HTTP/1.1 401")
+        assert b"no valid token within" in received[connect, "an open"]
+        assert b"no valid token within" in received[connect, "a link for tokens"]
 
 
 @pytest.mark.usefixtures("short_times")

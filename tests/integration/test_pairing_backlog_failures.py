@@ -100,7 +100,7 @@ async def test_message_that_a_queue_releases_is_not_sent(
     server: MemoryServer, make: Make, outcome: Callable[[], Any]
 ) -> None:
     """The SDK waits for another answer, until the call times out."""
-    pair, queue = await paired_with(server, make, operation_timeout=timedelta(seconds=3))
+    pair, queue = await paired_with(server, make, operation_timeout=timedelta(seconds=5))
     server.call(lambda: server.outcomes.update({queue: outcome()}))
 
     _, error = await send_in_failover(pair)

@@ -199,8 +199,11 @@ async def test_faulted_pairing_raises_its_cause_and_can_be_paired_again(make: Ma
     assert len(pair.arrived(queue)) == 1
 
 
-@pytest.mark.rule("S14")
-async def test_many_senders_of_a_frozen_primary_are_closed_at_the_same_time(make: Make) -> None:
+@pytest.mark.rule("S14", "Y7")
+@pytest.mark.parametrize("by", ["pairing", "application"])
+async def test_many_senders_of_a_frozen_primary_are_closed_at_the_same_time(
+    make: Make, by: str
+) -> None:
     pair = await make(failover_interval=MINUTE, operation_timeout=6 * SECOND)
     queue = pair.queue()
     senders = await pair.entered(*(queue for _ in range(4)))
@@ -209,7 +212,11 @@ async def test_many_senders_of_a_frozen_primary_are_closed_at_the_same_time(make
         asyncio.ensure_future(error_of(sender.send_messages(message()))) for sender in senders
     ]
     await until(lambda: fault.fired == 4, "the host to freeze")
-    await asyncio.wait_for(pair.close(), DEADLINE_S)
+    if by == "pairing":
+        await asyncio.wait_for(pair.close(), DEADLINE_S)
+    else:  # it closes its own client of the SDK, which waits for the sends in progress
+        await asyncio.wait_for(pair.do(pair.clients[0].close), DEADLINE_S)
+    assert pair.bus.status().closed
     for error in await gather_all(waiting):
         assert isinstance(error, ServiceBusError | ValueError | StateError)
 

@@ -343,7 +343,7 @@ async def test_session_of_a_pulled_queue_never_moves_to_another(make: Make) -> N
     queue = pair.queue(requires_session=True)
     pair.fault("internal-error", queue)
     path = pair.bus._pairing.path(queue)
-    queue_of = {str(n): pair.bus._pairing.queue_of_session(path, str(n)) for n in range(12)}
+    queue_of = {str(n): pair.bus._pairing.backlog.queue_of_session(path, str(n)) for n in range(12)}
     lost = queue_of["0"]
     fault = pair.secondary.add_fault("internal-error", lost)
     first, second = pair.sender(queue), pair.sender(queue)

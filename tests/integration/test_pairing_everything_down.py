@@ -98,7 +98,7 @@ async def test_outage_of_the_secondary_alone_has_no_effect(make: Make) -> None:
     host = pair.bus.status().secondary_host
     assert not host.reachable
     assert host.cause is not None
-    assert abs(host.since - event.when) < timedelta(seconds=1)
+    assert host.since == event.when
     # No namespace is called again while it is known to be down.
     again = await error_of(sender.send_messages(message()))
     check(again)
@@ -168,7 +168,7 @@ async def test_list_with_an_unavailable_session_names_the_stored_messages(make: 
     pair = await make(failback="after-drain")
     queue = pair.queue(requires_session=True)
     path = pair.bus._pairing.path(queue)
-    by_queue = {pair.bus._pairing.queue_of_session(path, str(n)): str(n) for n in range(50)}
+    by_queue = {pair.bus._pairing.backlog.queue_of_session(path, str(n)): str(n) for n in range(50)}
     assert set(by_queue) == set(pair.backlog_queues)
     lost = pair.backlog_queues[1]
     sessions = [by_queue[queue] for queue in pair.backlog_queues]

@@ -598,7 +598,7 @@ async def test_retries_of_the_sdk_are_made_first(make: Make) -> None:
 async def test_waiting_for_other_calls_of_a_sender_starts_no_failover(
     make: Make, interval: timedelta
 ) -> None:
-    pair = await make(operation_timeout=SECOND, failover_interval=interval)
+    pair = await make(failover_interval=interval)
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
     lock = pair.inner(sender)._links.lock
@@ -606,11 +606,13 @@ async def test_waiting_for_other_calls_of_a_sender_starts_no_failover(
         lock.acquire()
     else:
         await lock.acquire()
-    error = await error_of(sender.send_messages(message()))
-    assert type(error) is SenderInUse
-    assert pair.state(queue) is PathStatus.HEALTHY
-    assert pair.events == []
-    lock.release()
+    try:
+        error = await error_of(sender.send_messages(message(), timeout=0.2))
+        assert type(error) is SenderInUse
+        assert pair.state(queue) is PathStatus.HEALTHY
+        assert pair.events == []
+    finally:
+        lock.release()  # the sender is closed, also if the test fails
     await sender.send_messages(message())
     assert len(pair.arrived(queue)) == 1
     assert pair.backlog() == []
@@ -618,7 +620,7 @@ async def test_waiting_for_other_calls_of_a_sender_starts_no_failover(
 
 @pytest.mark.rule("S2a")
 async def test_credential_that_does_not_answer_does_not_block_a_call(make: Make) -> None:
-    pair = await make(operation_timeout=4 * SECOND)
+    pair = await make(operation_timeout=8 * SECOND)
     queue = pair.queue()
     asked, answered = threading.Event(), threading.Event()
 

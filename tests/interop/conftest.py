@@ -20,8 +20,9 @@ from tests.interop.rhea_client import RheaClient
 from tests.interop.rhea_server import RheaServer
 from tests.interop.sdk_client import SdkAioClient, SdkClient
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
+from tests.sdk_sleeps import short_sleeps
 
-__all__ = ["server", "start_server", "tls_files", "watch"]
+__all__ = ["server", "short_sleeps", "start_server", "tls_files", "watch"]
 
 CLIENTS: dict[str, Callable[[int, ConnectOptions], Any]] = {
     "proton": ProtonClient,

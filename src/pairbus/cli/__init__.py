@@ -2,14 +2,7 @@
 
 import sys
 
-EXTRAS = {
-    "pandas": "spark",
-    "pyarrow": "spark",
-    "pyspark": "spark",
-    "jinja2": "report",
-    "matplotlib": "report",
-}
-"""Packages that only some commands need, and the extra of pairbus that installs them."""
+from pairbus.extras import install_hint
 
 
 def main() -> None:
@@ -19,11 +12,7 @@ def main() -> None:
 
         app()
     except ModuleNotFoundError as exc:
-        missing = (exc.name or "").partition(".")[0]
-        if missing == "pairbus":
+        hint = install_hint(exc)
+        if hint is None:
             raise
-        extra = EXTRAS.get(missing, "all")
-        java = ", and install Java 17" if extra == "spark" else ""
-        sys.exit(
-            f"This command needs the package {missing}. Run: pip install 'pairbus[{extra}]'{java}"
-        )
+        sys.exit(f"This command needs {hint}")

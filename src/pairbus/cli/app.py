@@ -21,7 +21,7 @@ app.add_typer(backlog.app, name="backlog")
 app.command(epilog=syphon.EXAMPLE)(syphon.syphon)
 app.command(epilog=drill.EXAMPLE)(drill.drill)
 app.add_typer(cost.app, name="cost", epilog=cost.EXAMPLE)
-app.command(epilog=emulator.EXAMPLE)(emulator.emulator)
+app.add_typer(emulator.app, name="emulator")
 
 
 def _print_version(requested: bool) -> None:

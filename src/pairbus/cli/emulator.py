@@ -8,16 +8,18 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
 from pairbus.cli.console import consoles, print_error
-from pairbus.emulator.config import load_namespaces
-from pairbus.emulator.namespace import LocalNamespace
+from pairbus.cli.emulator_control import add_commands
 from pairbus.errors import ConfigurationError, StateError
+
+if TYPE_CHECKING:
+    from pairbus.emulator.namespace import LocalNamespace
 
 EXAMPLE = (
     "Example: pairbus emulator --namespace primary --namespace secondary --queue orders "
@@ -25,7 +27,13 @@ EXAMPLE = (
 )
 
 
+app = typer.Typer()
+add_commands(app)
+
+
+@app.callback(invoke_without_command=True, epilog=EXAMPLE)
 def emulator(
+    context: typer.Context,
     namespace: Annotated[
         list[str] | None,
         typer.Option("--namespace", help="Name of a namespace to serve. Can be repeated."),
@@ -54,7 +62,8 @@ def emulator(
             min=0,
             max=65535,
             help="Port of the first namespace; each further namespace gets the next number. "
-            "Repeat the option to set the port of each. 0, the default, is any free port.",
+            "Repeat the option to set the port of each. 0, the default, is the port that the "
+            "folder was last served on, or any free port.",
         ),
     ] = None,
     as_json: Annotated[
@@ -86,8 +95,16 @@ def emulator(
 
     The folder of a namespace can be served by one process at a time.
 
-    Exit status: 0 stopped; 1 failed, or the folder is in use; 2 a wrong option or file.
+    The commands stop, kill and start are for one namespace of a running emulator.
+
+    Exit status: 0 stopped; 1 failed, or the folder or a port is in use; 2 a wrong option or file.
     """
+    if context.invoked_subcommand is not None:
+        return
+    from pairbus.emulator.config import load_namespaces
+    from pairbus.emulator.control_socket import ControlSocket
+    from pairbus.emulator.namespace import LocalNamespace
+
     out, err = consoles()
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
@@ -110,6 +127,7 @@ def emulator(
                 )
                 namespaces.append(running.enter_context(served))
                 served.ensure(namespace_config, queue or [])
+                running.enter_context(ControlSocket(served))
             if as_json:
                 _print_json(namespaces)
             else:
@@ -139,7 +157,7 @@ def port_for(ports: list[int], index: int) -> int:
     return ports[-1] + index - len(ports) + 1 if ports[-1] else 0
 
 
-def _print_text(out: Console, namespaces: list[LocalNamespace], folder: Path | None) -> None:
+def _print_text(out: Console, namespaces: "list[LocalNamespace]", folder: Path | None) -> None:
     for served in namespaces:
         out.print(f"[bold]{served.name}[/bold]  port {served.port}")
         out.print(f"  {served.connection_string}")
@@ -151,7 +169,7 @@ def _print_text(out: Console, namespaces: list[LocalNamespace], folder: Path | N
     out.print("Stop with Ctrl-C.")
 
 
-def _print_json(namespaces: list[LocalNamespace]) -> None:
+def _print_json(namespaces: "list[LocalNamespace]") -> None:
     addresses = [
         {
             "name": served.name,

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pairbus.extras import missing_package
+
 if TYPE_CHECKING:
     from pairbus.emulator.namespace import LocalNamespace
     from pairbus.emulator.namespace_factory import NamespaceFactory
@@ -22,5 +24,8 @@ def __getattr__(name: str) -> object:
     # Imported on first use: pytest loads the plugin of this package in every run.
     if name not in _MODULES:
         raise AttributeError(f"module 'pairbus.emulator' has no attribute {name!r}")
-    value: object = getattr(import_module(f"pairbus.emulator.{_MODULES[name]}"), name)
+    try:
+        value: object = getattr(import_module(f"pairbus.emulator.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as exc:
+        raise missing_package(exc, "The emulator") from exc
     return value

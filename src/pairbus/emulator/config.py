@@ -38,6 +38,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.servicebus.atom import property_name
 from pairbus.servicebus.entity_paths import (
     check_name,
+    check_namespace_name,
     check_path,
     normalize_path,
     path_from_address,
@@ -82,6 +83,9 @@ def load_namespaces(names: Iterable[str], file: Path | None) -> list[NamespaceCo
             namespaces += read_config(file.read_text(encoding="utf-8"))
         except ConfigurationError as exc:
             raise ConfigurationError(f"{file}: {exc}") from exc
+    names = tuple(names)
+    for name in names:
+        check_namespace_name(name)
     configured = {namespace.name for namespace in namespaces}
     namespaces += [NamespaceConfig(name=name) for name in names if name not in configured]
     return namespaces or [NamespaceConfig(name="local")]
@@ -103,7 +107,7 @@ def read_config(content: str) -> tuple[NamespaceConfig, ...]:
 
 def _read_namespace(node: JsonNode) -> NamespaceConfig:
     members = node.members("Name", "Queues", "Topics")
-    name = _read_name(node, members, partial(check_name, "namespace"))
+    name = _read_name(node, members, check_namespace_name)
     queues = [(item, _read_queue(item)) for item in _items(members, "Queues")]
     topics = [(item, _read_topic(item)) for item in _items(members, "Topics")]
     entities: list[tuple[JsonNode, EntityDescription]] = [

@@ -7,14 +7,10 @@ with LocalNamespace("orders") as namespace:
 
 import asyncio
 import contextlib
-import json
 import logging
-import secrets
 import shutil
-import socket
 import tempfile
 import threading
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -24,7 +20,7 @@ from typing import Any, TypeVar
 
 from pairbus.emulator.admin.api import AdministrationApi
 from pairbus.emulator.admin.control import CONTROL_PREFIX, ControlApi
-from pairbus.emulator.auth import Right, SharedAccessRule
+from pairbus.emulator.auth import SharedAccessRule
 from pairbus.emulator.clock import machine_ms
 from pairbus.emulator.config import NamespaceConfig
 from pairbus.emulator.connections.certificates import ensure_certificates
@@ -43,15 +39,16 @@ from pairbus.emulator.host_names import HostNames, is_any, is_loopback
 from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.port import ReservedPort
 from pairbus.emulator.provisioning import create_missing
+from pairbus.emulator.root_key import ROOT_RULE, check_rules, load_key, root_rule
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
-from pairbus.errors import ConfigurationError, StateError
+from pairbus.errors import StateError
 from pairbus.servicebus.addresses import LOCALHOST, format_address
+from pairbus.servicebus.entity_paths import check_namespace_name
 
 logger = logging.getLogger(__name__)
 
-ROOT_RULE = "RootManageSharedAccessKey"
 _TIMEOUT_S = 10.0
 """Time for the namespace's thread to start, to stop, or to execute a call."""
 _ADVANCE_TIMEOUT_S = 300.0
@@ -63,7 +60,8 @@ class LocalNamespace:
     """A namespace on a port of this machine, served by a thread of this process.
 
     Data is kept in `folder`: every accepted message is on disk. Without a folder it is kept in a
-    temporary one, which `close` removes. `stop` and `start` keep data, port and keys. A folder is
+    temporary one, which `close` removes. `stop` and `start` keep data, port and keys; so does a new
+    namespace on the same folder, unless it is created with another port. A folder is
     served by one namespace at a time. While it is in use, the constructor and `start` raise
     StateError, and change nothing in the folder.
 
@@ -92,14 +90,15 @@ class LocalNamespace:
         allow_plaintext: bool = False,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
+        check_namespace_name(name)
         self.name = name
-        self._rules = _checked_rules(rules)
+        self._rules = check_rules(rules)
         self._tls_only = not (is_loopback(host) or allow_plaintext)
         self._folder_is_temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-") if folder is None else folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._host = host
-        self._port = ReservedPort(host, port)
+        self._port = ReservedPort(host, port, folder=self.folder)
         self._now_ms = machine_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
         self._public_host = LOCALHOST if is_loopback(host) or is_any(host) else host
@@ -110,13 +109,14 @@ class LocalNamespace:
             self._certificates = ensure_certificates(
                 self.folder, (self._public_host, *host_names), now=datetime.now(UTC)
             )
-            self._key = _load_key(self.folder / "keys.json")
+            self._key = load_key(self.folder / "keys.json")
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runtime: NamespaceRuntime | None = None
         self._store: Store | None = None
         """The last store. It knows if it has failed."""
-        self._stopping: asyncio.Event | None = None
+        self._stop_serving: Callable[[], None] = lambda: None
+        self._abandon: Callable[[], None] = lambda: None
         self._calls: set[Future[Any]] = set()
         self._on_failure = on_failure
 
@@ -129,7 +129,7 @@ class LocalNamespace:
 
     @property
     def port(self) -> int:
-        """The port, or 0 until the first start if any free port was asked for."""
+        """The port, or 0 until the first start of a new folder if any free port was asked for."""
         return self._port.number
 
     @property
@@ -161,7 +161,7 @@ class LocalNamespace:
     def start(self) -> None:
         """Start serving, and return when connections are accepted. Can be called again.
 
-        Raises StateError if the data cannot be read or written, or the folder is in use.
+        Raises StateError if the data cannot be read or written, or the folder or port is in use.
         """
         if self.failure is not None:
             self.stop()
@@ -181,13 +181,19 @@ class LocalNamespace:
 
     def stop(self) -> None:
         """Close all connections and stop. Data is kept. Can be called again."""
+        self._end(self._stop_serving)
+
+    def kill(self) -> None:
+        """Stop as if the process were killed: only what is on disk is kept. Can be called again."""
+        self._end(self._abandon)
+
+    def _end(self, end: Callable[[], None]) -> None:
         thread, self._thread = self._thread, None
         if thread is None:
             return
         assert self._loop is not None
-        assert self._stopping is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed: it stopped by itself
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._loop.call_soon_threadsafe(end)
         thread.join(_TIMEOUT_S)
         self._loop = self._runtime = None
 
@@ -304,7 +310,7 @@ class LocalNamespace:
 
     async def _serve(self, started: "Future[None]") -> None:
         transports = OpenTransports()
-        stopping = self._stopping = asyncio.Event()
+        stopping = asyncio.Event()
 
         def on_store_failure() -> None:
             logger.error(
@@ -316,12 +322,18 @@ class LocalNamespace:
             transports.abort()
             stopping.set()
 
+        def abandon() -> None:
+            store.abandon()
+            self._store = None
+            transports.abort()
+            stopping.set()
+
         with contextlib.ExitStack() as resources:
             # The store comes first, so that no client connects before the folder is locked.
             store = self._store = resources.enter_context(
                 Store(self._database, on_failure=on_store_failure)
             )
-            listening = resources.enter_context(self._listen())
+            listening = resources.enter_context(self._port.listen())
             runtime = self._runtime = self._create_runtime(store)
             listener = Listener(
                 runtime,
@@ -332,6 +344,7 @@ class LocalNamespace:
                 tls_only=self._tls_only,
             )
             self._loop = asyncio.get_running_loop()
+            self._stop_serving, self._abandon = stopping.set, abandon
             listener.start()
             started.set_result(None)
             try:
@@ -340,19 +353,11 @@ class LocalNamespace:
                 await listener.stop()
                 runtime.close()
 
-    def _listen(self) -> socket.socket:
-        self._port.reserve()
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listening = socket.create_server((self._host, self._port.number), family=family)
-        self._port.number = listening.getsockname()[1]
-        return listening
-
     def _create_runtime(self, store: Store) -> NamespaceRuntime:
-        root = SharedAccessRule(name=ROOT_RULE, primary_key=self._key, rights=frozenset(Right))
         return NamespaceRuntime(
             self.name,
             store,
-            (root, *self._rules),
+            (root_rule(self._key), *self._rules),
             now_ms=self._now_ms,
             call_soon=asyncio.get_running_loop().call_soon,
             trust_bearer_tokens=self._trust_bearer_tokens,
@@ -373,23 +378,3 @@ class LocalNamespace:
         return lambda request, scheme: admin.handle(
             request, clock.now_ms(), scheme=scheme, token_now_ms=clock.machine_ms()
         )
-
-
-def _checked_rules(rules: Iterable[SharedAccessRule]) -> tuple[SharedAccessRule, ...]:
-    checked = tuple(rules)
-    names = [ROOT_RULE, *(rule.name for rule in checked)]
-    if len(set(names)) < len(names):
-        raise ConfigurationError(
-            f"Two shared access rules of the namespace have the same name: {', '.join(names)}"
-        )
-    return checked
-
-
-def _load_key(file: Path) -> str:
-    """Return the key of the root rule, created at the first start."""
-    if file.exists():
-        return str(json.loads(file.read_text())[ROOT_RULE])
-    key = b64encode(secrets.token_bytes(32)).decode()
-    file.touch(mode=0o600)
-    file.write_text(json.dumps({ROOT_RULE: key}))
-    return key

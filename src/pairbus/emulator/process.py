@@ -6,6 +6,9 @@
         emulator.kill()  # an outage, as with `kill -9`
         emulator.start()  # on the same port, with every accepted message
 
+If one process serves several namespaces, `stop_namespace`, `kill_namespace` and `start_namespace`
+are for one of them.
+
 `LocalNamespace` serves a namespace inside the calling process instead.
 """
 
@@ -26,6 +29,7 @@ from typing import IO
 
 from pairbus.emulator.config import load_namespaces
 from pairbus.emulator.control_client import advance_clock, read_clock
+from pairbus.emulator.control_socket import NamespaceAction, request_action
 from pairbus.emulator.port import ReservedPort
 from pairbus.errors import StateError
 
@@ -46,7 +50,8 @@ class EmulatedNamespace:
 
 
 class EmulatorProcess:
-    """`pairbus emulator` as a child process, which ends with this process, however that ends.
+    """`pairbus emulator` as a child process, which ends with this process, however that ends. It
+    needs the extras `emulator` and `cli`.
 
     `names`, `queues`, `config` and `folder` are the options of the command. Without a folder, data
     is kept in a temporary one, which `close` removes. Ports, keys and data survive `kill` and
@@ -76,7 +81,12 @@ class EmulatorProcess:
         self._folder = None if folder is None else Path(folder)
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
         self._ports = [
-            ReservedPort(_HOST, port + index if port else 0) for index in range(len(configs))
+            ReservedPort(
+                _HOST,
+                port + index if port else 0,
+                folder=None if self._folder is None else self._folder / name,
+            )
+            for index, name in enumerate(self.names)
         ]
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -129,11 +139,7 @@ class EmulatorProcess:
         if self.is_running:
             return
         self._release()
-        folder = self._folder
-        if folder is None:
-            if self._temporary_folder is None:
-                self._temporary_folder = tempfile.TemporaryDirectory(prefix="pairbus-")
-            folder = Path(self._temporary_folder.name)
+        folder = self._data_folder()
         for port in self._ports:
             port.reserve()
         self._stderr = tempfile.TemporaryFile("a+b")  # noqa: SIM115  closed by `_release`
@@ -160,6 +166,13 @@ class EmulatorProcess:
         }
         for port, name in zip(self._ports, self.names, strict=True):
             port.number = self.namespaces[name].port
+
+    def _data_folder(self) -> Path:
+        if self._folder is not None:
+            return self._folder
+        if self._temporary_folder is None:
+            self._temporary_folder = tempfile.TemporaryDirectory(prefix="pairbus-")
+        return Path(self._temporary_folder.name)
 
     def _read_line(self, process: "subprocess.Popen[bytes]") -> bytes:
         """Return the line of JSON that the process prints when it is ready."""
@@ -238,6 +251,27 @@ class EmulatorProcess:
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.close()
+
+    # Single namespaces.
+
+    def stop_namespace(self, name: str) -> None:
+        """Close the connections of a namespace, and refuse new ones until it is started."""
+        self._request(name, NamespaceAction.STOP)
+
+    def kill_namespace(self, name: str) -> None:
+        """Stop a namespace as if its process were killed: only what is on disk is kept."""
+        self._request(name, NamespaceAction.KILL)
+
+    def start_namespace(self, name: str) -> None:
+        """Start a namespace again, on the same port. Does nothing if it is running."""
+        self._request(name, NamespaceAction.START)
+
+    def _request(self, name: str, action: NamespaceAction) -> None:
+        """Raises StateError if the process does not run, or if it fails."""
+        self._running()
+        if name not in self.namespaces:
+            raise StateError(f"The {self} does not serve {name!r}.")
+        request_action(self._data_folder() / name, action)
 
     # Pausing.
 

@@ -63,7 +63,9 @@ def _by_queue(
         return [(None, list(range(count)))]
     positions: dict[str | None, list[int]] = {}
     for position, session in enumerate(messages.sessions()):
-        queue = None if session is None else call.pairing.queue_of_session(call.path, session)
+        queue = (
+            None if session is None else call.pairing.backlog.queue_of_session(call.path, session)
+        )
         positions.setdefault(queue, []).append(position)
     return list(positions.items())
 
@@ -89,19 +91,25 @@ def _store_in_queue(
         if claim is None:
             raise pairing.send_unavailable(path, error)
         queue = claim.queue
-        is_last = fixed_queue is not None or len(tried) + 1 == len(pairing.rotation.queues)
+        is_last = (
+            claim.is_trial
+            or fixed_queue is not None
+            or len(tried) + 1 == len(pairing.rotation.queues)
+        )
+        attempt = call.until(claim.deadline)
         link_open = False
         with claim:
             try:
                 # If the connection fails, no other queue is tried: opening gets all of the time.
-                batch = yield from _call(call, queue, _create_batch, is_last=True)
+                batch = yield from _call(attempt, queue, _create_batch, is_last=True)
                 link_open = True
                 filled = _first_batch(payloads, positions, batch)
                 full = batch_of((payloads[position] for position in filled), batch)
-                yield from _send_batch(call, queue, full, is_last, filled, outcomes)
+                yield from _send_batch(attempt, queue, full, is_last, filled, outcomes)
             except PairbusError:
                 raise
             except MessageSizeExceededError as exc:
+                claim.rejected(exc)
                 raise MessageTooLargeForBacklog(
                     f"Backlog queue {queue} rejected a message that is too large. Send a smaller "
                     "message."
@@ -117,8 +125,10 @@ def _store_in_queue(
                         tried += (queue,)
                         links_lost.pop(queue, None)
                     case BacklogFailure.MESSAGE_REJECTED:
+                        claim.rejected(exc)
                         raise
                     case BacklogFailure.BUSY:
+                        claim.rejected(exc)
                         pairing.recorder.throttled(path, len(positions))
                         busy = pairing.send_unavailable(path, exc)
                         raise busy from busy.__cause__
@@ -130,7 +140,7 @@ def _store_in_queue(
                 claim.succeeded()
                 links_lost.pop(queue, None)
                 for lost_queue, cause in links_lost.items():
-                    pairing.pull_queue(lost_queue, cause)
+                    pairing.backlog.pull(lost_queue, cause)
                 links_lost.clear()
                 outcomes.stored.update(filled)
                 pairing.recorder.stored(path, len(filled))
@@ -139,8 +149,8 @@ def _store_in_queue(
 
 def _claim(call: SenderCall, fixed_queue: str | None, tried: tuple[str, ...]) -> QueueClaim | None:
     if fixed_queue is None:
-        return call.pairing.claim_any_queue(call.path, call.links, tried)
-    return None if fixed_queue in tried else call.pairing.claim_queue(fixed_queue)
+        return call.pairing.backlog.claim_any(call.path, call.links, tried)
+    return None if fixed_queue in tried else call.pairing.backlog.claim(fixed_queue)
 
 
 def _first_batch(payloads: list[bytes], positions: list[int], batch: Any) -> list[int]:

@@ -159,7 +159,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             len(queues),
             plan.options.backlog_queue_count,
         )
-        self._pairing.report_mismatches(plan.mismatches)
+        self._pairing.backlog.report_mismatches(plan.mismatches)
         self._embedded_syphon: EmbeddedSyphon | None = None
         if plan.syphon is not None:
             self._embedded_syphon = EmbeddedSyphon(

@@ -1,11 +1,9 @@
 """Runs the syphon inside the application's process (`enable_syphon=True`)."""
 
 import inspect
-import logging
 import pickle
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,6 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import ConfigurationError
-from pairbus.events import SyphonStarted, SyphonStopped
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing import sdk_clients
 from pairbus.pairing.client_state import ClientState, PartnerAction, PartnerMonitor
@@ -31,8 +28,6 @@ from pairbus.servicebus.tokens import (
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
     from pairbus.syphon.query import Syphon
-
-logger = logging.getLogger("pairbus.pairing")
 
 CHECK_INTERVAL_S = 0.2
 RESTART_PAUSE_S, MAX_RESTART_PAUSE_S = 1.0, 60.0
@@ -102,13 +97,12 @@ class EmbeddedSyphon:
             error = self._run()
             if self._stopping.is_set():
                 break
-            logger.error("The embedded syphon stopped and is restarted: %s", error)
-            self._pairing.reporter.emit(SyphonStopped(when=datetime.now(UTC), error=error))
+            self._pairing.syphon_stopped(error)
             if monotonic() - started_at > MAX_RESTART_PAUSE_S:
                 pause_s = RESTART_PAUSE_S
             self._stopping.wait(pause_s)
             pause_s = min(2 * pause_s, MAX_RESTART_PAUSE_S)
-        self._pairing.reporter.emit(SyphonStopped(when=datetime.now(UTC)))
+        self._pairing.syphon_stopped(None)
 
     def _run(self) -> BaseException:
         """Run a syphon until it fails or must stop, and return the error."""
@@ -118,7 +112,7 @@ class EmbeddedSyphon:
         try:
             syphon.start()
             self.syphon = syphon
-            self._pairing.reporter.emit(SyphonStarted(when=datetime.now(UTC)))
+            self._pairing.syphon_started()
             while not self._stopping.wait(CHECK_INTERVAL_S) and syphon.status().running:
                 pass
             return RuntimeError(syphon.status().failure or "the query ended without an error")

@@ -28,8 +28,14 @@ def notify_after_fork(listener: ForkListener) -> None:
 
 
 def _after_fork_in_child() -> None:
+    errors = []
     for listener in list(_listeners):
-        listener.after_fork_in_child()
+        try:
+            listener.after_fork_in_child()
+        except Exception as exc:  # noqa: BLE001  the others must be notified all the same
+            errors.append(exc)
+    if errors:
+        raise ExceptionGroup("pairbus failed after a fork", errors)  # Python prints it
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

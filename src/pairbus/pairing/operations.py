@@ -149,12 +149,13 @@ def create_batch(call: SenderCall, function: Callable[[Any], Any]) -> Operation[
     The result is None if neither answers."""
 
     def create_for_backlog(error: BaseException | None) -> Operation[Any]:
-        claim = call.pairing.claim_any_queue(call.path, call.links)
+        claim = call.pairing.backlog.claim_any(call.path, call.links)
         if claim is None:
             return None
         with claim:
             try:
-                return (yield from call.links.call_backlog(claim.queue, function, call.left_s))
+                left_s = call.until(claim.deadline).left_s
+                return (yield from call.links.call_backlog(claim.queue, function, left_s))
             except (AzureError, OSError) as exc:
                 match backlog_failure_of(exc, call.pairing.classify(exc), link_open=False):
                     case BacklogFailure.HOST_UNREACHABLE:

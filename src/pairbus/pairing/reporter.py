@@ -19,6 +19,8 @@ from pairbus.events import (
     SecondaryRestored,
     SecondaryUnavailable,
     StateChanged,
+    SyphonStarted,
+    SyphonStopped,
 )
 from pairbus.pairing.backlog_settings import SettingMismatch, group_mismatches
 from pairbus.pairing.health import StatusChange
@@ -87,11 +89,6 @@ class PairingReporter:
             report()
         except Exception:  # a report must not fail a send, which may even be that of another path
             logger.exception("on_event, the ledger or a log handler raised an exception")
-
-    def emit(self, event: Event) -> None:
-        """Report an event that is not a change of the state. The lock need not be held."""
-        self._add_event(event)
-        self.deliver()
 
     def _add_event(self, event: Event) -> None:
         if self._on_event is not None:
@@ -195,6 +192,16 @@ class PairingReporter:
         """Report that the host of the secondary can be reached again."""
         self._add_log(logging.INFO, "The secondary can be reached again")
         self._add_event(SecondaryRestored(when=when))
+
+    def syphon_started(self, when: datetime) -> None:
+        """Report that the embedded syphon started."""
+        self._add_event(SyphonStarted(when=when))
+
+    def syphon_stopped(self, error: BaseException | None, when: datetime) -> None:
+        """Report that the embedded syphon stopped, because of an error if there is one."""
+        if error is not None:
+            self._add_log(logging.ERROR, "The embedded syphon stopped and is restarted: %s", error)
+        self._add_event(SyphonStopped(when=when, error=error))
 
 
 def utc_now() -> datetime:

@@ -137,7 +137,7 @@ class SenderLinks:
             senders = [*self._backlog.values(), self._primary]
             self._backlog.clear()
             self._primary = None
-        self.pairing.forget_sender(self.path, self)
+        self.pairing.backlog.forget_sender(self.path, self)
         return [sender for sender in senders if sender is not None]
 
 
@@ -170,7 +170,11 @@ class SenderCall(NamedTuple):
 
     def of(self, messages: int) -> "SenderCall":
         """Return this call with a number of messages."""
-        return SenderCall(self.pairing, self.path, self.links, self.deadline, messages)
+        return self._replace(messages=messages)
+
+    def until(self, deadline: float) -> "SenderCall":
+        """Return this call with a deadline that is not later than this one."""
+        return self._replace(deadline=min(self.deadline, deadline))
 
 
 class PairedSenderBase(Generic[DriverT]):

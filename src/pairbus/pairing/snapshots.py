@@ -85,6 +85,8 @@ class SecondaryHostSnapshot:
     tried."""
 
     reachable: bool
+    """After an outage in which no send was answered, this is True as soon as a probe has opened a
+    link, and one call at a time uses the backlog until a send is answered."""
     cause: BaseException | None = None
     """The last error of a connection."""
     since: datetime | None = None

@@ -3,21 +3,19 @@
 Operations ask it what to do and report the results. Its methods can be called from any thread.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from random import Random
 from threading import RLock
 from time import monotonic
-from zlib import crc32
 
 from pairbus.errors import SendUnavailable
 from pairbus.events import PathStatus, Pinged
 from pairbus.options import FailureKind, SendAvailabilityOptions
-from pairbus.pairing.backlog_settings import SettingMismatch
+from pairbus.pairing.backlog_state import BacklogState
 from pairbus.pairing.client_state import ClientState
-from pairbus.pairing.failures import classify_failure, is_connection_failure
+from pairbus.pairing.failures import classify_failure
 from pairbus.pairing.forks import notify_after_fork
 from pairbus.pairing.health import (
     FailureAction,
@@ -33,7 +31,7 @@ from pairbus.pairing.health import (
 from pairbus.pairing.path_state import Hold, PathState
 from pairbus.pairing.recorder import SendRecorder
 from pairbus.pairing.reporter import ChangeRecorder, PairingReporter, utc_now
-from pairbus.pairing.rotation import QueueClaim, Rotation
+from pairbus.pairing.rotation import Rotation
 from pairbus.pairing.secondary_host import SecondaryHost
 from pairbus.pairing.snapshots import PairingStatus
 from pairbus.pairing.status import make_status
@@ -84,7 +82,7 @@ class PairingState:
         self.rotation = Rotation(
             queues, cool_down_s=options.backlog_cool_down.total_seconds(), random=self._random
         )
-        self._pulled_at: dict[str, datetime] = {}
+        self.backlog = BacklogState(self, wall_clock)
         self.secondary_host = SecondaryHost(self, start_probes, wall_clock)
         on_busy = options.failover_on_busy
         self._settings = HealthSettings(
@@ -148,6 +146,20 @@ class PairingState:
         self.notify()
         return True
 
+    # The embedded syphon.
+
+    def syphon_started(self) -> None:
+        """Report that the embedded syphon started."""
+        with self.lock:
+            self.reporter.syphon_started(self._wall_clock())
+        self.reporter.deliver()
+
+    def syphon_stopped(self, error: BaseException | None) -> None:
+        """Report that the embedded syphon stopped, because of an error if there is one."""
+        with self.lock:
+            self.reporter.syphon_stopped(error, self._wall_clock())
+        self.reporter.deliver()
+
     # Sends.
 
     def route(self, path: PathState) -> InFlightSend | Hold | None:
@@ -199,92 +211,6 @@ class PairingState:
 
     def _kind_of(self, error: BaseException | None) -> FailureKind | None:
         return None if error is None else self.classify(error)
-
-    # Backlog queues.
-
-    def queue_of_session(self, path: PathState, session: str) -> str:
-        """Return the backlog queue of a session, which never changes."""
-        queues = self.rotation.queues
-        key = f"{path.name.casefold()}\n{session}".encode()
-        return queues[crc32(key) % len(queues)]
-
-    def claim_any_queue(
-        self, path: PathState, sender: object, tried: tuple[str, ...] = ()
-    ) -> QueueClaim | None:
-        """Claim the backlog queue that a sender stays with, or else another one. Return None if no
-        queue is usable."""
-        if self.secondary.down or self.secondary_host.is_down:
-            return None
-        with self.lock:
-            now = self.now()
-            queue = path.queue_of_sender.get(sender)
-            if queue is None or queue in tried or not self.rotation.claim(queue, now):
-                queue = self.rotation.claim_any(now, tried)
-                if queue is None:
-                    return None
-                path.queue_of_sender[sender] = queue
-            return self._claim(queue)
-
-    def claim_queue(self, queue: str) -> QueueClaim | None:
-        """Claim one backlog queue. Return None if it is not usable."""
-        with self.lock:
-            if self.secondary.down or self.secondary_host.is_down:
-                return None
-            return self._claim(queue) if self.rotation.claim(queue, self.now()) else None
-
-    def _claim(self, queue: str) -> QueueClaim:
-        return QueueClaim(
-            queue,
-            restore=self._restore_queue,
-            pull=self.pull_queue,
-            unreachable=partial(self.secondary_host.unreachable, began=self.now()),
-            release=self._release_queue,
-        )
-
-    def _release_queue(self, queue: str) -> None:
-        with self.lock:
-            self.rotation.release(queue)
-
-    def pull_queue(self, queue: str, error: BaseException) -> None:
-        """Take a backlog queue out of the rotation for the cool-down."""
-        unreachable = is_connection_failure(error, self.classify(error))
-        with self.lock:
-            now = self.now()
-            if self.rotation.failed(queue, error, now, unreachable=unreachable):
-                when = self._pulled_at[queue] = self._wall_clock()
-                self.reporter.queue_pulled(queue, error, when)
-            is_last = unreachable and self.rotation.is_empty
-        if is_last:
-            self.secondary_host.unreachable(queue, error, began=now)
-        self.reporter.deliver()
-
-    def _restore_queue(self, queue: str) -> None:
-        """Put a backlog queue that accepted a message back into the rotation."""
-        with self.lock:
-            if self.rotation.succeeded(queue):
-                self._report_restored(queue)
-        self.secondary_host.answered(queue)
-        self.reporter.deliver()
-
-    def restore_unreachable(self) -> None:
-        """Restore the queues that failed because of the host. The lock must be held."""
-        for queue in self.rotation.restore_unreachable():
-            self._report_restored(queue)
-
-    def _report_restored(self, queue: str) -> None:
-        self._pulled_at.pop(queue, None)
-        self.reporter.queue_restored(queue, self._wall_clock())
-
-    def report_mismatches(self, mismatches: Sequence[SettingMismatch]) -> None:
-        """Report the settings of existing backlog queues that are worse than ours."""
-        with self.lock:
-            self.reporter.settings_differ(mismatches, self._wall_clock())
-        self.reporter.deliver()
-
-    def forget_sender(self, path: PathState, sender: object) -> None:
-        """Forget the backlog queue of a sender that was closed."""
-        with self.lock:
-            path.queue_of_sender.pop(sender, None)
 
     def send_unavailable(self, path: PathState, error: BaseException | None) -> SendUnavailable:
         """Return the error for a call that no backlog queue acknowledged. Its text is the reason;
@@ -395,5 +321,5 @@ class PairingState:
                 self.secondary_host.snapshot(),
                 self._paths.values(),
                 self.rotation,
-                self._pulled_at,
+                self.backlog.pulled_at,
             )

@@ -59,6 +59,16 @@ def check_name(kind: str, name: str) -> None:
     _check_ends(kind, name)
 
 
+def check_namespace_name(name: str) -> None:
+    """Raise ConfigurationError unless `name` can be the name of a local namespace."""
+    valid = _SEGMENT.fullmatch(name) and _STARTS_AND_ENDS_ALPHANUMERIC.fullmatch(name)
+    if not valid or len(name) > MAX_NAME:
+        raise ConfigurationError(
+            f"{name[:MAX_PATH]!r} cannot be the name of a namespace: use at most {MAX_NAME} letters"
+            " and digits, with '.', '-', '_' and '~' between them."
+        )
+
+
 def normalize_path(path: str) -> str:
     """Return the form in which two spellings of one path are equal."""
     return path.replace("\\", "/").strip("/").lower()

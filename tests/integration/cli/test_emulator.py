@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -105,7 +106,11 @@ def test_folder_that_another_process_serves_is_refused_and_nothing_accepted_is_l
     with EmulatorProcess("primary", queues=["q"], folder=tmp_path) as first:
         for number in range(5):
             send(first.connection_string, "q", f"before {number}")
-        files = {file: file.read_bytes() for file in folder.glob("*.*") if "db" not in file.name}
+        files = {
+            file: file.read_bytes()
+            for file in folder.glob("*.*")
+            if file.suffix in (".json", ".pem")
+        }
 
         second = run(
             "emulator", "--namespace", "primary", "--queue", "q", "--folder", str(tmp_path)
@@ -113,11 +118,12 @@ def test_folder_that_another_process_serves_is_refused_and_nothing_accepted_is_l
 
         assert second.returncode == 1
         assert second.stdout == ""
-        assert second.stderr == (
-            f"Data folder {folder} is already in use by process {first.pid}:"
-            " stop that process, or choose another folder.\n"
+        assert re.fullmatch(
+            rf"Data folder {re.escape(str(folder))} is already in use by process {first.pid} since"
+            r" [-0-9]{10} [:0-9]{8} UTC: stop that process, or choose another folder\.\n",
+            second.stderr,
         )
-        with pytest.raises(StateError, match=f"in use by process {first.pid}:"):
+        with pytest.raises(StateError, match=f"in use by process {first.pid} since"):
             LocalNamespace("primary", folder=folder)
         assert {file: file.read_bytes() for file in files} == files  # keys and certificates
         for number in range(5):
@@ -154,10 +160,91 @@ def test_namespace_that_is_named_twice_is_refused(tmp_path: Path) -> None:
     ended = run("emulator", "--namespace", "a", "--namespace", "a", "--folder", str(tmp_path))
 
     assert ended.returncode == 1
-    assert ended.stderr == (
-        f"Data folder {tmp_path / 'a'} is already in use by another namespace of this process:"
-        " stop that namespace, or choose another folder.\n"
+    assert "is already in use by another namespace of this process since" in ended.stderr
+    assert ended.stderr.endswith(": stop that namespace, or choose another folder.\n")
+
+
+@pytest.mark.parametrize("name", ["bad name!!", "", "../up", "-x", "x" * 51])
+def test_namespace_with_an_invalid_name_is_refused_in_one_sentence(
+    tmp_path: Path, name: str
+) -> None:
+    result = run_here("emulator", "--namespace", name, "--folder", str(tmp_path / "data"))
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"{name!r} cannot be the name of a namespace: use at most 50 letters and digits, with '.',"
+        " '-', '_' and '~' between them.\n"
     )
+    assert not (tmp_path / "data").exists()
+
+
+def test_port_in_use_is_one_sentence_with_status_1(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = run_here("emulator", "--port", str(port), "--folder", str(tmp_path))
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"127.0.0.1:{port} is in use by another program: stop it, or choose another port.\n"
+    )
+    assert "1 failed, or the folder or a port is in use" in " ".join(
+        run_here("emulator", "--help").stdout.replace("│", " ").split()
+    )
+
+
+@pytest.mark.rule("N6")
+def test_restart_without_a_port_uses_the_port_of_the_folder(tmp_path: Path) -> None:
+    with EmulatorProcess("a", "b", queues=["q"], folder=tmp_path) as first:
+        send(first.connection_string, "q", "before the restart")
+        namespaces = first.namespaces
+    arguments = ("--namespace", "b", "--namespace", "a", "--folder", str(tmp_path))
+    with started("emulator", *arguments, "--json") as process:
+        addresses = json.loads(process.read_until("namespaces"))["namespaces"]
+        assert {address["name"]: address["port"] for address in addresses} == {
+            name: namespace.port for name, namespace in namespaces.items()
+        }
+        assert receive(namespaces["a"].connection_string, "q") == ["before the restart"]
+
+
+def test_single_namespace_is_stopped_killed_and_started_by_commands(tmp_path: Path) -> None:
+    folder = ("--folder", str(tmp_path))
+    with EmulatorProcess("a", "b", queues=["q"], folder=tmp_path) as emulator:
+        a, b = emulator.namespaces.values()
+        for action, done in (("stop", "Stopped"), ("kill", "Killed")):
+            send(a.connection_string, "q", action)
+            result = run_here("emulator", action, "a", *folder)
+            assert (result.exit_code, result.stdout) == (0, f"{done} a.\n")
+            assert not accepts_connections(a.port)
+            send(b.connection_string, "q", f"during {action}")
+            result = run_here("emulator", *folder, "start", "a")
+            assert (result.exit_code, result.stdout) == (0, "Started a.\n")
+        for end in (emulator.stop_namespace, emulator.kill_namespace):
+            end("a")
+            assert not accepts_connections(a.port)
+            emulator.start_namespace("a")
+        with pytest.raises(StateError, match="process of a, b does not serve 'c'"):
+            emulator.stop_namespace("c")
+        assert receive(a.connection_string, "q", 2) == ["stop", "kill"]
+        assert receive(b.connection_string, "q", 2) == ["during stop", "during kill"]
+
+    result = run_here("emulator", "stop", "a", *folder)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"No running emulator serves data folder {tmp_path / 'a'} (No such file or directory).\n",
+    )
+    result = run_here("emulator", "stop", "a")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "Add --folder FOLDER, the same as for the running emulator.\n",
+    )
+
+
+def accepts_connections(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def test_config_of_the_azure_emulator_is_served(tmp_path: Path) -> None:

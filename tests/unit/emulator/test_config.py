@@ -203,7 +203,7 @@ R = N + r"\.Topics\[0\]\.Subscriptions\[0\]\.Rules\[0\]"
         ('{"UserConfig": {"Namespaces": {}}}', r"UserConfig\.Namespaces: expected a list"),
         ('{"UserConfig": {"Namespaces": [{}]}}', f"{N}: Name is missing"),
         (config(Name=1), rf"{N}\.Name: expected a string, not 1"),
-        (config(Name="a/b"), rf"{N}\.Name: 'a/b' cannot be a namespace"),
+        (config(Name="a/b"), rf"{N}\.Name: 'a/b' cannot be the name of a namespace"),
         (config(Queue=[]), f"{N}: unknown name 'Queue'. Use one of Name, Queues, Topics"),
         (config(Queues=[queue("a b")]), rf"{N}\.Queues\[0\]\.Name: 'a b' cannot be a queue"),
         (

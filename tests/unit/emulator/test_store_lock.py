@@ -6,6 +6,7 @@ The tests use real processes, because `flock` belongs to the operating system.
 import errno
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pairbus.emulator.storage.lock import StoreLock
 from pairbus.errors import StateError
 
 DEADLINE_S = 30.0
+UTC_TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 HOLD = """
 import os, subprocess, sys
 from pairbus.emulator.storage.lock import StoreLock
@@ -76,12 +78,13 @@ def kill(process: subprocess.Popen[str]) -> None:
     assert process.wait(DEADLINE_S) == -signal.SIGKILL
 
 
-def test_lock_of_another_process_is_refused_with_its_process_id(path: Path) -> None:
+def test_lock_of_another_process_is_refused_with_its_process_id_and_start(path: Path) -> None:
     with holder(path) as (process, _), pytest.raises(StateError) as caught:
         StoreLock(path, wait_s=0)
-    assert str(caught.value) == (
-        f"Data folder {path.parent} is already in use by process {process.pid}:"
-        " stop that process, or choose another folder."
+    assert re.fullmatch(
+        rf"Data folder {re.escape(str(path.parent))} is already in use by process {process.pid}"
+        rf" since {UTC_TIME}: stop that process, or choose another folder\.",
+        str(caught.value),
     )
 
 
@@ -92,6 +95,11 @@ def test_lock_of_another_process_is_refused_with_its_process_id(path: Path) -> N
         (b"\xff\n", "another process:"),
         (b"12", "process 12:"),
         (b"12 some-container\n", "process 12 on some-container:"),
+        (b"12 some-container yesterday\n", "process 12 on some-container:"),
+        (
+            b"12 some-container 2026-05-01T10:00:00+02:00\n",
+            "process 12 on some-container since 2026-05-01 08:00:00 UTC:",
+        ),
     ],
 )
 def test_holder_is_named_as_far_as_it_is_known(
@@ -105,13 +113,17 @@ def test_holder_is_named_as_far_as_it_is_known(
 
 def test_lock_is_refused_within_one_process_until_it_is_released(path: Path) -> None:
     with StoreLock(path) as first:
-        with pytest.raises(StateError, match="another namespace of this process"):
+        with pytest.raises(
+            StateError, match=f"another namespace of this process since {UTC_TIME}:"
+        ):
             StoreLock(path)
         first.release()
         first.release()
         with StoreLock(path):
             first.release()  # no effect: the second lock is held
-            with pytest.raises(StateError, match="another namespace of this process"):
+            with pytest.raises(
+                StateError, match=f"another namespace of this process since {UTC_TIME}:"
+            ):
                 StoreLock(path)
 
 
@@ -131,7 +143,7 @@ def test_waiting_thread_of_this_process_is_not_named_as_the_holder(path: Path) -
         for thread in threads:
             thread.join(DEADLINE_S)
     assert len(errors) == 2
-    assert all(f"process {process.pid}:" in str(error) for error in errors)
+    assert all(f"process {process.pid} since" in str(error) for error in errors)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +172,7 @@ def test_lock_is_waited_for_while_the_holder_ends(path: Path) -> None:
 def test_forked_child_cannot_release_the_lock_of_its_parent(path: Path) -> None:
     with (
         holder(path, FORKED_AND_RELEASED) as (process, _),
-        pytest.raises(StateError, match=f"process {process.pid}:"),
+        pytest.raises(StateError, match=f"process {process.pid} since"),
     ):
         StoreLock(path, wait_s=0)
 

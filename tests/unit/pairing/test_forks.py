@@ -176,7 +176,11 @@ def test_every_call_in_a_child_fails_at_once_while_threads_of_the_parent_held_th
 async def test_every_call_in_a_child_of_an_event_loop_fails_at_once() -> None:
     client = sdk_client(kind=AsyncServiceBusClient)
     other = sdk_client("two", AsyncServiceBusClient)
-    bus = await pairbus.aio.pair_namespace(client, options(other))
+    async with await pairbus.aio.pair_namespace(client, options(other)) as bus:
+        await check_child_of_an_event_loop(client, other, bus)
+
+
+async def check_child_of_an_event_loop(client: Any, other: Any, bus: Any) -> None:
     sender = bus.get_queue_sender("orders")
 
     async def work_in_loop() -> Any:
@@ -197,7 +201,6 @@ async def test_every_call_in_a_child_of_an_event_loop_fails_at_once() -> None:
     assert_all_forked(errors)
     assert (bus.status().fault, bus.status().closed) == (None, False)
     await sender.close()
-    await bus.close()
 
 
 def test_error_in_a_grandchild_names_the_process_that_paired() -> None:
@@ -301,3 +304,19 @@ def test_object_that_no_longer_exists_is_not_notified() -> None:
 
     assert in_child(lambda: [listener is kept for listener in notified]) == [True]
     assert notified == []
+
+
+def test_failure_of_one_object_does_not_keep_others_from_being_notified() -> None:
+    notified = []
+
+    class Listener:
+        def after_fork_in_child(self) -> None:
+            notified.append(self)
+            if len(notified) == 1:
+                raise RuntimeError("the first of them fails")
+
+    listeners = [Listener(), Listener()]
+    for listener in listeners:
+        notify_after_fork(listener)
+
+    assert in_child(lambda: len(notified)) == 2

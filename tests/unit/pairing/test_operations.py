@@ -179,6 +179,7 @@ class FakeClient:
         self, harness: "PairingHarness", senders: Callable[[str, bool], FakeSender]
     ) -> None:
         self._config = SimpleNamespace(retry_total=3)
+        self._handlers: set[object] = set()
         self._senders = senders
 
     def get_queue_sender(self, path: str) -> FakeSender:
@@ -351,11 +352,11 @@ class PairingHarness:
 
     def pull_all(self) -> None:
         for queue in QUEUES:
-            self.pairing.pull_queue(queue, BROKEN)
+            self.pairing.backlog.pull(queue, BROKEN)
 
     def all_usable(self) -> bool:
         """Return whether every queue can be claimed; the claims are released."""
-        claims = [self.pairing.claim_queue(queue) for queue in QUEUES]
+        claims = [self.pairing.backlog.claim(queue) for queue in QUEUES]
         for claim in claims:
             if claim is not None:
                 with claim:
@@ -671,7 +672,7 @@ def test_queue_is_pulled_after_any_error_and_another_stores_the_message(
 def test_pulled_queue_is_tried_and_restored_after_its_cool_down(
     failed_over: PairingHarness, used_queue: FakeSender
 ) -> None:
-    failed_over.pairing.pull_queue(used_queue.name, BROKEN)
+    failed_over.pairing.backlog.pull(used_queue.name, BROKEN)
     failed_over.clock += 60
 
     failed_over.send(message("2"))
@@ -781,7 +782,7 @@ def test_rejected_scheduled_message_pulls_no_queue(failed_over: PairingHarness) 
 def test_rejected_message_of_a_session_does_not_pull_the_queue_of_the_session() -> None:
     harness = PairingHarness(failback="after-drain")
     harness.fail_over()
-    queue = harness.pairing.queue_of_session(harness.orders, "s")
+    queue = harness.pairing.backlog.queue_of_session(harness.orders, "s")
     harness.backlog[queue].send_error = REJECTED
 
     with pytest.raises(ServiceBusError) as caught:
@@ -968,7 +969,7 @@ def test_host_is_down_if_the_connections_of_all_queues_fail(failed_over: Pairing
 def test_senders_do_not_wait_for_the_cool_down_after_the_host_is_up_again(
     failed_over: PairingHarness,
 ) -> None:
-    failed_over.pairing.pull_queue(QUEUES[2], GONE)
+    failed_over.pairing.backlog.pull(QUEUES[2], GONE)
     failed_over.fail_queues(DOWN, "send_error")
     with pytest.raises(SendUnavailable):
         failed_over.send(message("1"))
@@ -1306,6 +1307,54 @@ def test_each_send_to_a_queue_leaves_time_for_the_next(
 
 
 @pytest.mark.rule("S2a")
+def test_host_that_answers_no_send_gets_a_short_time_after_a_probe(
+    failed_over: PairingHarness,
+) -> None:
+    failed_over.fail_queues(OperationTimeoutError(message="no answer"), "send_error")
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"), timeout=60)
+    assert len(failed_over.timeouts()) == 2 * len(QUEUES)
+    host = failed_over.pairing.secondary_host
+
+    for _ in range(2):  # each time that a probe opens a link
+        host.probed(QUEUES[0], None, began=failed_over.clock)
+        with pytest.raises(SendUnavailable) as caught:
+            failed_over.send(message("1"), timeout=60)
+        assert failed_over.timeouts() == [10, 10]  # to open a link and to send, to one queue
+        assert isinstance(caught.value.backlog_error, OperationTimeoutError)
+        with pytest.raises(SendUnavailable):
+            failed_over.send(message("1"), timeout=60)
+        assert failed_over.timeouts() == []  # the host is known to be down
+
+    host.probed(QUEUES[0], None, began=failed_over.clock)
+    failed_over.create_batch()
+    assert failed_over.timeouts() == [10]
+    failed_over.fail_queues(None, "send_error")
+    failed_over.send(message("1"), timeout=60)
+    failed_over.send(message("1"), timeout=60)
+    assert failed_over.timeouts() == [60, 30]  # as before the outage
+
+
+@pytest.mark.rule("S2a")
+@pytest.mark.parametrize("answer", [BUSY, LARGE, REJECTED])
+def test_answer_that_rejects_a_message_shows_that_the_host_answers_sends(
+    failed_over: PairingHarness, answer: Exception
+) -> None:
+    failed_over.fail_queues(OperationTimeoutError(message="no answer"), "send_error")
+    with pytest.raises(SendUnavailable):
+        failed_over.send(message("1"), timeout=60)
+    failed_over.pairing.secondary_host.probed(QUEUES[0], None, began=failed_over.clock)
+    failed_over.fail_queues(answer, "send_error")
+    with pytest.raises(Exception, match=r"."):
+        failed_over.send(message("1"), timeout=60)
+
+    failed_over.fail_queues(None, "send_error")
+    failed_over.send(message("1"), timeout=60)
+
+    assert failed_over.timeouts() == [60, 30]
+
+
+@pytest.mark.rule("S2a")
 @pytest.mark.parametrize("timeout", [0, -1])
 def test_timeout_must_be_positive_as_in_the_sdk(harness: PairingHarness, timeout: float) -> None:
     with pytest.raises(ValueError, match="timeout must be greater than 0"):
@@ -1570,7 +1619,7 @@ def test_messages_of_a_session_go_to_its_queue_from_every_sender(ordered: Pairin
     for queue, sender in ordered.backlog.items():
         for (payload,) in sender.sent:
             session = property_of(payload, SESSION_ALIAS)
-            assert ordered.pairing.queue_of_session(ordered.orders, session) == queue
+            assert ordered.pairing.backlog.queue_of_session(ordered.orders, session) == queue
     assert len(ordered.used()) == 3
 
 
@@ -1590,7 +1639,7 @@ def test_batch_of_many_sessions_is_split_by_queue_in_order(ordered: PairingHarne
 @pytest.mark.rule("S12")
 def test_session_never_moves_to_another_queue(ordered: PairingHarness) -> None:
     ordered.fail_over()
-    queue = ordered.pairing.queue_of_session(ordered.orders, "s")
+    queue = ordered.pairing.backlog.queue_of_session(ordered.orders, "s")
     ordered.backlog[queue].send_error = BROKEN
 
     for queues in ([queue, queue], []):  # the second time the queue is pulled
@@ -1608,7 +1657,9 @@ def test_session_never_moves_to_another_queue(ordered: PairingHarness) -> None:
 def test_error_names_the_messages_whose_session_queue_failed(ordered: PairingHarness) -> None:
     ordered.fail_over()
     sessions = [f"s{number}" for number in range(8)]
-    queues = [ordered.pairing.queue_of_session(ordered.orders, session) for session in sessions]
+    queues = [
+        ordered.pairing.backlog.queue_of_session(ordered.orders, session) for session in sessions
+    ]
     failed = queues[-1]
     ordered.backlog[failed].open_error = BROKEN
 

@@ -24,6 +24,7 @@ from pairbus.events import (
     Pinged,
     StateChanged,
     SyphonStarted,
+    SyphonStopped,
 )
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.aio.driver import LoopDriver
@@ -183,7 +184,7 @@ def test_queue_is_reported_as_pulled_and_restored_in_turns() -> None:
 
     def use_queues(number: int) -> None:
         for count in range(ROUNDS):
-            claim = pairing.claim_queue(QUEUES[count % 2])
+            claim = pairing.backlog.claim(QUEUES[count % 2])
             if claim is None:  # another thread tries the queue
                 continue
             with claim:
@@ -224,7 +225,7 @@ def test_handler_that_blocks_delays_only_the_delivery() -> None:
 
     fail(pairing, bills)  # does not wait for the handler
     pairing.mark_healthy(bills)
-    pairing.pull_queue(QUEUES[0], DOWN)
+    pairing.backlog.pull(QUEUES[0], DOWN)
 
     assert events == []
     assert pairing.status().paths["bills"].status is HEALTHY
@@ -280,7 +281,7 @@ def test_times_of_events_and_status_are_those_of_the_change() -> None:
     clock[0] += timedelta(seconds=1)
     fail(pairing, bills)
     clock[0] += timedelta(seconds=1)
-    pairing.pull_queue(QUEUES[0], DOWN)
+    pairing.backlog.pull(QUEUES[0], DOWN)
     pairing.pinged(bills, DOWN)
     clock[0] += timedelta(hours=1)  # the handler returns later
     leave.set()
@@ -298,12 +299,12 @@ def test_status_does_not_change_from_call_to_call() -> None:
     now, clock = [1000.0], [NOON]
     pairing = make_pairing(None, now=lambda: now[0], wall_clock=lambda: clock[0])
     fail(pairing, pairing.path("orders"))
-    pairing.pull_queue(QUEUES[0], DOWN)
+    pairing.backlog.pull(QUEUES[0], DOWN)
     first = pairing.status()
 
     now[0] += 59.7
     clock[0] += timedelta(seconds=60)  # the two clocks differ
-    pairing.pull_queue(QUEUES[0], DOWN)  # a probe failed: it is out since the first failure
+    pairing.backlog.pull(QUEUES[0], DOWN)  # a probe failed: it is out since the first failure
 
     assert pairing.status() == first
     assert first.backlog[QUEUES[0]].since == NOON
@@ -360,7 +361,7 @@ async def test_in_an_event_loop_handlers_run_in_its_thread() -> None:
 
     fail(pairing, path)
     assert len(threads) == 1  # at once
-    await asyncio.to_thread(pairing.reporter.emit, SyphonStarted(when=NOON))
+    await asyncio.to_thread(pairing.syphon_started)
     await asyncio.sleep(0)
 
     assert threads == [threading.get_ident()] * 2
@@ -378,7 +379,7 @@ def test_event_after_the_end_of_the_event_loop_is_delivered_in_the_thread_of_the
     thread.join(DEADLINE_S)
     pairing = make_pairing(events.append, call_handler=drivers[0].call_handler)
 
-    pairing.reporter.emit(SyphonStarted(when=NOON))
+    pairing.syphon_started()
 
     assert [type(event) for event in events] == [SyphonStarted]
 
@@ -418,15 +419,17 @@ def test_changes_are_queued_and_timed_while_the_lock_is_held() -> None:
     pairing.reporter._reports = CheckedQueue()
     path = pairing.path("orders")
     fail(pairing, path)
-    pairing.pull_queue(QUEUES[0], DOWN)
-    claim = pairing.claim_queue(QUEUES[0])
+    pairing.backlog.pull(QUEUES[0], DOWN)
+    claim = pairing.backlog.claim(QUEUES[0])
     assert claim is not None
     with claim:
         claim.succeeded()
     pairing.pinged(path, None)
     pairing.peek_failed(path, DOWN)
     pairing.mark_healthy(path)
-    pairing.report_mismatches(find_mismatches(WITH_SESSIONS, ordered=False))
+    pairing.backlog.report_mismatches(find_mismatches(WITH_SESSIONS, ordered=False))
+    pairing.syphon_started()
+    pairing.syphon_stopped(DOWN)
 
     assert [type(event) for event in events] == [
         StateChanged,
@@ -436,6 +439,8 @@ def test_changes_are_queued_and_timed_while_the_lock_is_held() -> None:
         StateChanged,
         StateChanged,
         BacklogQueueMismatch,
+        SyphonStarted,
+        SyphonStopped,
     ]
     assert len(queued) > len(events)  # log lines, too
     assert all(queued)

@@ -1,6 +1,7 @@
 """Blocking steps of the SDK that are abandoned: threads, contexts and clean-up, without the SDK."""
 
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from azure.servicebus._pyamqp._transport import SSLTransport
 
 from pairbus.pairing.deadlines import DeadlineMonitor
 from pairbus.pairing.effects import CallTimedOut
@@ -221,3 +223,19 @@ def test_open_link_is_opened_once_and_starts_no_thread(monkeypatch: pytest.Monke
 
 def test_interrupting_a_client_does_not_fail() -> None:
     interrupt(SimpleNamespace(_config=SimpleNamespace(ssl_context=None)))
+
+
+def test_host_that_is_resolved_after_the_call_ended_gets_no_data() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        transport = SSLTransport("127.0.0.1", port=server.getsockname()[1])
+        link = FakeLink()
+        link._handler = FakeHandler(lambda: None)
+        link._handler._connection = SimpleNamespace(_transport=transport)
+
+        interrupt(link)
+        with pytest.raises(CallInterrupted):
+            transport.connect()  # in the thread that was abandoned
+
+        transport.sock.close()
+        with server.accept()[0] as connection:
+            assert connection.recv(1) == b""

@@ -7,6 +7,7 @@ import inspect
 from copy import copy
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import azure.servicebus
 import azure.servicebus.aio
@@ -26,6 +27,7 @@ from azure.servicebus._pyamqp.aio import _session_async as session_async
 from azure.servicebus._pyamqp.aio import _transport_async as transport_async
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from pairbus.amqp.batch import size_in_batch, split_batch
 from pairbus.pairing import sdk, sdk_clients
@@ -257,6 +259,38 @@ def test_pin_the_connection_of_a_handler(handler_type: Any, connection_type: Any
     assert must_have(handler, "_connection", "sdk.interrupt and sdk.abort_connection") is None
     must_have(
         connection_type(f"amqps://{HOST}"), "_transport", "sdk.interrupt and sdk.abort_connection"
+    )
+
+
+def test_pin_that_closing_a_handler_waits_for_its_keep_alive_thread():
+    """If the SDK stops this, `sdk.interrupt` need not forget the thread."""
+    handler = pyamqp.SendClient(HOST, "target")
+    assert must_have(handler, "_keep_alive_thread", "sdk.interrupt") is None
+    source = inspect.getsource(pyamqp.AMQPClient.close)
+    assert "self._keep_alive_thread.join()" in source, (
+        "`close` of a handler no longer joins _keep_alive_thread: see sdk.interrupt"
+    )
+
+
+def test_pin_that_the_method_that_sets_a_socket_up_can_be_replaced():
+    for kind in (transport.SSLTransport, transport._AbstractTransport):
+        must_have(kind, "_init_socket", "sdk.interrupt")
+    source = inspect.getsource(transport._AbstractTransport.connect)
+    assert source.index("socket.create_connection(") < source.index("self._init_socket("), (
+        "a transport no longer calls _init_socket after it has connected: see sdk.interrupt"
+    )
+
+
+def test_pin_that_the_method_that_waits_between_retries_can_be_replaced():
+    sender = client_of(azure.servicebus, retry_total=1).get_queue_sender("q")
+    must_have(sender, "_backoff", "sdk_opening.make_opening_interruptible")
+    waited = []
+    sender._open = mock.Mock(side_effect=ServiceBusConnectionError(message="down"))
+    sender._backoff = lambda **options: waited.append(options)
+    with pytest.raises(ServiceBusConnectionError):
+        sender.send_messages(ServiceBusMessage("b"))
+    assert len(waited) == 1, (
+        "the SDK no longer waits with _backoff: see sdk_opening.make_opening_interruptible"
     )
 
 

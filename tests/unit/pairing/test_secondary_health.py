@@ -131,3 +131,91 @@ def test_only_queue_is_probed_each_time() -> None:
     assert health.next_probe == HostProbe("only", 3.0)
     assert health.succeeded("only", 4.0)
     assert health.next_probe is None
+
+
+# Hosts that open links and answer no send.
+
+
+@pytest.fixture
+def on_trial(health: SecondaryHealth) -> SecondaryHealth:
+    """A host that answered no send until 100.0, and opened a link at 101.0."""
+    assert health.failed("b", DOWN, began=100.0, now=100.0, unanswered=True)
+    assert not health.accepts_call
+    assert health.succeeded("b", 101.0)
+    return health
+
+
+def test_host_that_answered_no_send_is_on_trial_after_a_probe(on_trial: SecondaryHealth) -> None:
+    assert not on_trial.is_down
+    assert on_trial.accepts_call
+    assert on_trial.next_probe is None
+    assert on_trial.unanswered is DOWN
+
+
+def test_host_on_trial_accepts_one_call_at_a_time(on_trial: SecondaryHealth) -> None:
+    assert on_trial.begin_trial()
+    assert not on_trial.accepts_call
+
+    on_trial.release_trial()
+
+    assert on_trial.accepts_call
+    assert on_trial.begin_trial()
+
+
+def test_answer_to_a_send_ends_the_trial(on_trial: SecondaryHealth) -> None:
+    on_trial.begin_trial()
+
+    on_trial.send_answered()
+
+    assert on_trial.accepts_call
+    assert on_trial.unanswered is None
+    assert not on_trial.begin_trial()  # calls are ordinary again
+    assert on_trial.accepts_call
+
+
+def test_host_that_does_not_answer_a_trial_is_down_and_probed_more_rarely(
+    on_trial: SecondaryHealth,
+) -> None:
+    intervals = []
+    now = 101.0
+    for _ in range(4):
+        assert on_trial.begin_trial()
+        on_trial.trial_failed("c", LATER, now)
+        assert on_trial.is_down
+        assert on_trial.cause is on_trial.unanswered is LATER
+        probe = on_trial.next_probe
+        assert probe is not None
+        assert probe.queue == "c"
+        intervals.append(probe.at - now)
+        now = probe.at
+        assert on_trial.succeeded("c", now)
+
+    assert intervals == [2, 4, 5, 5]
+    on_trial.send_answered()
+    assert on_trial.failed("b", DOWN, began=now, now=now)
+    assert on_trial.next_probe == HostProbe("b", now + FIRST_PROBE_S)
+
+
+def test_trial_fails_even_if_a_probe_succeeded_after_it_began(on_trial: SecondaryHealth) -> None:
+    on_trial.begin_trial()
+    on_trial.succeeded("a", 102.0)
+
+    on_trial.trial_failed("c", LATER, 103.0)
+
+    assert on_trial.is_down
+
+
+def test_late_result_of_a_trial_does_not_move_the_probe(on_trial: SecondaryHealth) -> None:
+    on_trial.begin_trial()
+    on_trial.failed("a", DOWN, began=102.0, now=102.0)
+
+    on_trial.trial_failed("c", LATER, 103.0)
+
+    assert on_trial.next_probe == HostProbe("a", 103.0)
+
+
+def test_host_whose_connections_failed_is_not_on_trial(down: SecondaryHealth) -> None:
+    down.succeeded("b", 101.0)
+
+    assert not down.begin_trial()
+    assert down.accepts_call

@@ -28,6 +28,9 @@ from pairbus.events import (
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.health import FailureAction, HealthTask, InFlightSend, PeekResult, Step
+from pairbus.pairing.rotation import QueueClaim
+from pairbus.pairing.secondary_health import FIRST_PROBE_S, HostProbe
+from pairbus.pairing.secondary_host import TRIAL_TIMEOUT_S
 from pairbus.pairing.state import Hold, PairingState, PathState
 
 HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
@@ -37,6 +40,7 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 DOWN = ServiceBusConnectionError(message="down")
 GONE = MessagingEntityNotFoundError(message="gone")
 BUSY = ServiceBusServerBusyError(message="busy")
+TIMED_OUT = OperationTimeoutError(message="no answer")
 PINNED = [1, 3, 1, 0, 2, 1]
 """A change of these would move sessions to other queues during an outage."""
 EMPTY: list[tuple[int, int | None]] = [(0, None)] * 4
@@ -106,7 +110,7 @@ class PairingHarness:
 
     def claim(self, sender: object, path: PathState | None = None) -> str | None:
         """Claim a backlog queue for a sender, and release it."""
-        claim = self.pairing.claim_any_queue(self.orders if path is None else path, sender)
+        claim = self.pairing.backlog.claim_any(self.orders if path is None else path, sender)
         if claim is None:
             return None
         with claim:
@@ -621,7 +625,7 @@ def test_failed_queue_is_pulled_for_all_senders_of_all_paths(harness: PairingHar
     assert queue is not None
     bills.queue_of_sender["second"] = queue
 
-    harness.pairing.pull_queue(queue, DOWN)
+    harness.pairing.backlog.pull(queue, DOWN)
 
     moved = {harness.claim("first"), harness.claim("second", bills)}
     assert queue not in moved
@@ -634,10 +638,10 @@ def test_pulling_and_restoring_a_queue_are_reported_once(
 ) -> None:
     caplog.set_level(logging.INFO, logger="pairbus.pairing")
     for _ in range(3):
-        harness.pairing.pull_queue(QUEUES[0], DOWN)
+        harness.pairing.backlog.pull(QUEUES[0], DOWN)
     harness.clock.forward(60)
     for _ in range(3):
-        claim = harness.pairing.claim_queue(QUEUES[0])
+        claim = harness.pairing.backlog.claim(QUEUES[0])
         assert claim is not None
         with claim:
             claim.succeeded()
@@ -653,8 +657,8 @@ def test_pulling_and_restoring_a_queue_are_reported_once(
 def test_closed_sender_is_forgotten(harness: PairingHarness) -> None:
     harness.claim("first")
 
-    harness.pairing.forget_sender(harness.orders, "first")
-    harness.pairing.forget_sender(harness.orders, "first")
+    harness.pairing.backlog.forget_sender(harness.orders, "first")
+    harness.pairing.backlog.forget_sender(harness.orders, "first")
 
     assert harness.orders.queue_of_sender == {}
 
@@ -662,13 +666,14 @@ def test_closed_sender_is_forgotten(harness: PairingHarness) -> None:
 @pytest.mark.rule("S12")
 def test_queue_of_a_session_is_the_same_in_every_process(harness: PairingHarness) -> None:
     indexes = [
-        QUEUES.index(harness.pairing.queue_of_session(harness.orders, session))
+        QUEUES.index(harness.pairing.backlog.queue_of_session(harness.orders, session))
         for session in ("", "a", "b", "customer 7", "ä", "🚌")
     ]
 
     assert indexes == PINNED
     assert (
-        harness.pairing.queue_of_session(harness.pairing.path("ORDERS"), "a") == QUEUES[PINNED[1]]
+        harness.pairing.backlog.queue_of_session(harness.pairing.path("ORDERS"), "a")
+        == QUEUES[PINNED[1]]
     )
 
 
@@ -677,8 +682,10 @@ def test_sessions_of_different_paths_are_spread_differently(harness: PairingHarn
     bills = harness.pairing.path("bills")
     sessions = [str(number) for number in range(200)]
 
-    of_orders = [harness.pairing.queue_of_session(harness.orders, name) for name in sessions]
-    of_bills = [harness.pairing.queue_of_session(bills, name) for name in sessions]
+    of_orders = [
+        harness.pairing.backlog.queue_of_session(harness.orders, name) for name in sessions
+    ]
+    of_bills = [harness.pairing.backlog.queue_of_session(bills, name) for name in sessions]
 
     assert of_orders != of_bills
     assert all(20 < of_orders.count(queue) < 80 for queue in QUEUES)
@@ -686,12 +693,12 @@ def test_sessions_of_different_paths_are_spread_differently(harness: PairingHarn
 
 @pytest.mark.rule("S12")
 def test_queue_of_a_session_does_not_change_when_it_is_pulled(harness: PairingHarness) -> None:
-    queue = harness.pairing.queue_of_session(harness.orders, "a")
+    queue = harness.pairing.backlog.queue_of_session(harness.orders, "a")
 
-    harness.pairing.pull_queue(queue, DOWN)
+    harness.pairing.backlog.pull(queue, DOWN)
 
-    assert harness.pairing.queue_of_session(harness.orders, "a") == queue
-    assert harness.pairing.claim_queue(queue) is None
+    assert harness.pairing.backlog.queue_of_session(harness.orders, "a") == queue
+    assert harness.pairing.backlog.claim(queue) is None
 
 
 # Errors.
@@ -714,9 +721,9 @@ def test_send_unavailable_has_both_causes(immediate: PairingHarness) -> None:
 def test_backlog_error_is_that_of_the_queue_pulled_last(immediate: PairingHarness) -> None:
     immediate.fail()
     first, last = OSError("first"), OSError("last")
-    immediate.pairing.pull_queue(QUEUES[1], first)
+    immediate.pairing.backlog.pull(QUEUES[1], first)
     immediate.clock.forward(1)
-    immediate.pairing.pull_queue(QUEUES[0], last)
+    immediate.pairing.backlog.pull(QUEUES[0], last)
 
     assert immediate.pairing.send_unavailable(immediate.orders, None).backlog_error is last
 
@@ -756,7 +763,7 @@ def test_closed_or_faulted_pairing_refuses_calls(
 
 
 def unreachable(harness: PairingHarness, queue: str = QUEUES[0], error: Exception = DOWN) -> None:
-    claim = harness.pairing.claim_queue(queue)
+    claim = harness.pairing.backlog.claim(queue)
     assert claim is not None
     with claim:
         claim.unreachable(error)
@@ -766,7 +773,7 @@ def unreachable(harness: PairingHarness, queue: str = QUEUES[0], error: Exceptio
 def test_unreachable_host_is_reported_once_with_its_cause(
     harness: PairingHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = (harness.pairing.claim_queue(queue) for queue in QUEUES[:2])
+    first, second = (harness.pairing.backlog.claim(queue) for queue in QUEUES[:2])
     assert first is not None
     assert second is not None
     for claim in (first, second):
@@ -779,9 +786,8 @@ def test_unreachable_host_is_reported_once_with_its_cause(
     assert caplog.text.count("The secondary cannot be reached") == 1
     host = harness.pairing.status().secondary_host
     assert (host.reachable, host.cause) == (False, DOWN)
-    assert host.since is not None
-    assert abs(event.when - host.since) < SECOND
-    assert harness.pairing.claim_queue(QUEUES[2]) is None
+    assert host.since == event.when
+    assert harness.pairing.backlog.claim(QUEUES[2]) is None
     assert harness.claim("sender") is None
 
 
@@ -789,7 +795,7 @@ def test_unreachable_host_is_reported_once_with_its_cause(
 def test_one_operation_probes_the_host_at_a_time() -> None:
     harness = PairingHarness()
     host = harness.pairing.secondary_host
-    claims = [harness.pairing.claim_queue(queue) for queue in QUEUES]
+    claims = [harness.pairing.backlog.claim(queue) for queue in QUEUES]
     for claim in claims:
         assert claim is not None
         claim.unreachable(DOWN)
@@ -823,13 +829,97 @@ def test_answer_to_a_probe_restores_the_host(
 
 @pytest.mark.rule("S2a")
 def test_message_that_a_queue_accepts_restores_the_host(harness: PairingHarness) -> None:
-    slow = harness.pairing.claim_queue(QUEUES[1])
+    slow = harness.pairing.backlog.claim(QUEUES[1])
     assert slow is not None
     unreachable(harness)
 
     slow.succeeded()
 
     assert harness.pairing.status().secondary_host.reachable
+
+
+def unanswered(harness: PairingHarness) -> None:
+    """Let the host answer no send of any queue, and then a probe."""
+    for queue in QUEUES:
+        harness.pairing.backlog.pull(queue, TIMED_OUT)
+    assert not harness.pairing.status().secondary_host.reachable
+    harness.pairing.secondary_host.probed(QUEUES[-1], None, began=harness.clock())
+    assert harness.pairing.secondary_host.next_probe() is None
+    assert harness.pairing.status().secondary_host.reachable
+
+
+def claimed(harness: PairingHarness, queue: str = QUEUES[0]) -> QueueClaim:
+    claim = harness.pairing.backlog.claim(queue)
+    assert claim is not None
+    return claim
+
+
+@pytest.mark.rule("S2a")
+def test_host_that_answered_no_send_gets_one_call_at_a_time_after_a_probe(
+    harness: PairingHarness,
+) -> None:
+    unanswered(harness)
+
+    with claimed(harness) as claim:
+        assert claim.is_trial
+        assert claim.deadline == harness.clock() + TRIAL_TIMEOUT_S
+        assert harness.pairing.backlog.claim(QUEUES[1]) is None
+        assert harness.claim("sender") is None
+        error = harness.pairing.send_unavailable(harness.orders, None)
+        assert error.backlog_error is TIMED_OUT
+    with claimed(harness, QUEUES[1]) as claim:  # the first call showed nothing
+        assert claim.is_trial
+
+
+@pytest.mark.rule("S2a")
+def test_unanswered_trial_means_that_the_host_is_down(harness: PairingHarness) -> None:
+    unanswered(harness)
+    harness.events.clear()
+    probes = harness.probes
+
+    with claimed(harness) as claim:
+        claim.failed(TIMED_OUT)
+
+    assert not harness.pairing.status().secondary_host.reachable
+    assert harness.pairing.backlog.claim(QUEUES[1]) is None
+    assert [type(event) for event in harness.events] == [SecondaryUnavailable, BacklogQueuePulled]
+    assert harness.probes == probes + 1
+    probe = harness.pairing.secondary_host.next_probe()
+    assert probe == HostProbe(QUEUES[0], harness.clock() + 2 * FIRST_PROBE_S)
+
+
+@pytest.mark.rule("S2a")
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda claim: claim.succeeded(),
+        lambda claim: claim.rejected(BUSY),
+        lambda claim: claim.rejected(GONE),
+        lambda claim: claim.failed(GONE),
+    ],
+    ids=["accepted", "busy", "rejected", "the queue is at fault"],
+)
+def test_answer_to_a_trial_restores_the_host(harness: PairingHarness, end: Any) -> None:
+    unanswered(harness)
+
+    with claimed(harness) as claim:
+        end(claim)
+
+    first, second = claimed(harness, QUEUES[1]), claimed(harness, QUEUES[2])
+    assert not first.is_trial
+    assert not second.is_trial
+    assert harness.pairing.status().secondary_host.reachable
+
+
+@pytest.mark.rule("S2a")
+def test_trial_that_cannot_connect_means_that_the_host_is_down(harness: PairingHarness) -> None:
+    unanswered(harness)
+
+    with claimed(harness) as claim:
+        claim.unreachable(DOWN)
+
+    host = harness.pairing.status().secondary_host
+    assert (host.reachable, host.cause) == (False, DOWN)
 
 
 # The status.
@@ -840,7 +930,7 @@ def test_status_has_paths_and_backlog_queues(immediate: PairingHarness) -> None:
     immediate.pairing.path("bills")
     immediate.fail()
     chosen = {immediate.claim(sender) for sender in range(20)}
-    immediate.pairing.pull_queue(QUEUES[2], DOWN)
+    immediate.pairing.backlog.pull(QUEUES[2], DOWN)
     immediate.ping(GONE)
     immediate.clock.forward(30)
 

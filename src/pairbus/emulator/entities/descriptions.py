@@ -8,7 +8,7 @@ be shorter than five seconds, and a queue smaller than a gigabyte.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pairbus.emulator.auth import SharedAccessRule
 from pairbus.errors import ConfigurationError
@@ -127,6 +127,8 @@ class SubscriptionDescription:
 
 EntityDescription = QueueDescription | TopicDescription | SubscriptionDescription
 
+D = TypeVar("D", bound=EntityDescription)
+
 DESCRIPTION_TYPES: Mapping[str, type[EntityDescription]] = {
     "Queue": QueueDescription,
     "Topic": TopicDescription,
@@ -196,7 +198,8 @@ def updated_description(old: EntityDescription, settings: Mapping[str, Any]) -> 
         for name in (*IDENTITY_FIELDS, *IMMUTABLE_FIELDS)
         if hasattr(old, name)
     }
-    new = type(old)(**{**kept, **settings})
+    new = stored_description(type(old), {**kept, **settings})
+    _check(new, new.path)
     for name in IMMUTABLE_FIELDS:
         if getattr(old, name, None) != getattr(new, name, None):
             raise ConfigurationError(
@@ -204,6 +207,17 @@ def updated_description(old: EntityDescription, settings: Mapping[str, Any]) -> 
                 "cannot be changed."
             )
     return new
+
+
+def stored_description(kind: type[D], values: Mapping[str, Any]) -> D:
+    """Return the description of an entity that exists, without a check of its name and settings.
+
+    They were checked when it was created, and an older version may have allowed others.
+    """
+    description = object.__new__(kind)
+    for field in fields(kind):
+        object.__setattr__(description, field.name, values.get(field.name, field.default))
+    return description
 
 
 def _check(description: EntityDescription, path: str) -> None:

@@ -1,6 +1,6 @@
 """The settings of an entity that its queues depend on."""
 
-from dataclasses import replace
+from dataclasses import fields
 from datetime import timedelta
 from typing import Protocol
 
@@ -8,6 +8,7 @@ from pairbus.emulator.entities.descriptions import (
     EntityDescription,
     QueueDescription,
     TopicDescription,
+    stored_description,
 )
 from pairbus.servicebus.time_spans import to_milliseconds
 
@@ -38,10 +39,12 @@ def queue_settings(description: EntityDescription, subqueue: int) -> QueueSettin
     """
     if isinstance(description, TopicDescription):
         return QueueDescription(
-            name=description.name,
-            default_message_time_to_live=description.default_message_time_to_live,
+            name="topic", default_message_time_to_live=description.default_message_time_to_live
         )
-    return replace(description, requires_session=False) if subqueue else description
+    if not subqueue or not description.requires_session:
+        return description
+    values = {field.name: getattr(description, field.name) for field in fields(description)}
+    return stored_description(type(description), {**values, "requires_session": False})
 
 
 def expiry_ms(settings: QueueSettings, ttl_ms: int | None, start_ms: int) -> int | None:

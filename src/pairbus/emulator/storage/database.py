@@ -63,6 +63,10 @@ class Database:
             raise
         return connection
 
+    def abandon(self) -> None:
+        """Refuse all further calls, and lose the writes since the last commit."""
+        self.failure = StoreFailed(f"{self._path}: the namespace was killed")
+
     def close(self) -> None:
         """Commit and close. Can be called again. A failed database is closed without a commit."""
         try:

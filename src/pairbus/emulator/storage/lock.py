@@ -4,7 +4,7 @@ Two processes on one store would each hand out the same sequence numbers and ove
 messages. The lock is `flock` on a file next to the store. The operating system frees it when its
 holder ends, however that ends, so there is no stale lock to remove after `kill -9`. The file itself
 stays, because a process that removed it could remove the lock of the next holder. It names the
-holder, for the error message only.
+holder (process id, host, and since when), for the error message only.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 import weakref
+from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
@@ -54,7 +55,8 @@ class StoreLock:
                 " or choose a folder on a local disk."
             ) from exc
         self._held = True
-        self._write_holder(f"{os.getpid()} {socket.gethostname()}\n")
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        self._write_holder(f"{os.getpid()} {socket.gethostname()} {since}\n")
 
     def __enter__(self) -> "StoreLock":
         return self
@@ -100,25 +102,39 @@ class StoreLock:
         return any(os.path.samestat(own, other) for other in held)
 
     def _in_use(self, holder: str, kind: str) -> StateError:
+        _, _, since = self._read_holder()
         return StateError(
-            f"Data folder {self._folder} is already in use by {holder}:"
+            f"Data folder {self._folder} is already in use by {holder}{_format_since(since)}:"
             f" stop that {kind}, or choose another folder."
         )
 
     def _holder(self) -> str:
         """Describe the process that has the lock, for an error message."""
-        content = os.pread(self._file.fileno(), _MAX_HOLDER_BYTES, 0)
-        pid, _, host = content.decode(errors="replace").strip().partition(" ")
+        pid, host, _ = self._read_holder()
         if not pid.isdecimal():
             return "another process"
         # The process may be in another container, or use the folder over a network.
         elsewhere = host not in ("", socket.gethostname())
         return f"process {pid} on {host}" if elsewhere else f"process {pid}"
 
+    def _read_holder(self) -> tuple[str, str, str]:
+        """Return process id, host and time as the holder has written them; parts may be empty."""
+        content = os.pread(self._file.fileno(), _MAX_HOLDER_BYTES, 0).decode(errors="replace")
+        pid, host, since, *_ = (*content.split(), "", "", "")
+        return pid, host, since
+
     def _write_holder(self, text: str) -> None:
         with contextlib.suppress(OSError):  # a full disk: the lock is held without it
             os.ftruncate(self._file.fileno(), 0)
             os.pwrite(self._file.fileno(), text.encode(), 0)
+
+
+def _format_since(text: str) -> str:
+    try:
+        since = datetime.fromisoformat(text)
+    except ValueError:
+        return ""
+    return f" since {since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 _open_locks: "weakref.WeakSet[StoreLock]" = weakref.WeakSet()

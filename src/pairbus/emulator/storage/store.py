@@ -54,6 +54,10 @@ class Store:
         """Put all writes since the last commit on disk, or raise StoreFailed."""
         self._database.commit()
 
+    def abandon(self) -> None:
+        """Refuse all further calls, and lose the writes since the last commit."""
+        self._database.abandon()
+
     def close(self) -> None:
         """Commit and close. Can be called again. A failed store is closed without a commit."""
         self._database.close()

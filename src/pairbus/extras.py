@@ -1,0 +1,37 @@
+"""The extras of pairbus: optional packages, and the hint for one that is not installed."""
+
+EXTRAS = {
+    "rich": "cli",
+    "typer": "cli",
+    "cryptography": "emulator",
+    "h11": "emulator",
+    "lark": "emulator",
+    "trustme": "emulator",
+    "websockets": "emulator",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "pandas": "spark",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+    "websocket": "websocket",
+}
+"""Modules of optional packages, and the extra of pairbus that installs them. The emulator needs
+websockets too; for clients, the extra `websocket` installs it."""
+
+
+def install_hint(error: ModuleNotFoundError) -> str | None:
+    """Return the command that installs a missing package, or None for a module of pairbus."""
+    module = (error.name or "").partition(".")[0]
+    if module == "pairbus":
+        return None
+    extra = EXTRAS.get(module, "all")
+    java = ", and install Java 17" if extra == "spark" else ""
+    return f"the package {module}. Run: pip install 'pairbus[{extra}]'{java}"
+
+
+def missing_package(error: ModuleNotFoundError, user: str) -> ModuleNotFoundError:
+    """Return the error to raise instead, which says what needs the package."""
+    hint = install_hint(error)
+    if hint is None:
+        return error
+    return ModuleNotFoundError(f"{user} needs {hint}", name=error.name, path=error.path)
