@@ -1,12 +1,15 @@
 PY := .venv/bin/python
 # Tests with deadlines of a few seconds. They run after the other tests.
 DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
+# Tests whose namespaces can be of any tier, and cells of the fault matrix.
+TIER_TESTS := $(wildcard tests/integration/test_pairing*.py tests/integration/test_syphon*.py)
+TIER_CELLS := primary/kill/filling worker/kill/draining
 
 # Hundreds of processes import the same files.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format wheel bench performance docs rules fuzz sdk-suite clean setup-demo setup-test
+.PHONY: help demo test test-tiers soak lint format wheel bench performance docs rules fuzz sdk-suite clean setup-demo setup-test
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +24,12 @@ else
 	@$(PY) -m pytest -m "not soak" -n 6 --dist loadfile --no-loadscope-reorder --durations 25 $(addprefix --ignore ,$(DEADLINES))
 	@$(PY) -m pytest -n 4 $(DEADLINES)
 endif
+
+test-tiers: setup-test ## Run tests of pairing and syphon, and some faults, on namespaces of each Azure tier
+	@for tier in standard premium; do \
+		PAIRBUS_TEST_TIER=$$tier $(PY) -m pytest -m "not soak and not unlimited" -n 2 --dist loadfile $(TIER_TESTS) && \
+		PAIRBUS_TEST_TIER=$$tier $(PY) -m tests.faults.matrix --run 1 $(addprefix --cell ,$(TIER_CELLS)) || exit 1; \
+	done
 
 soak: setup-test ## Run the long tests and the fault matrix (MINUTES=30, SEED=7)
 	@$(PY) -m pytest -m soak --durations 15

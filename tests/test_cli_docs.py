@@ -122,8 +122,9 @@ def test_shared_options_have_the_same_help_in_all_commands() -> None:
 
     assert helps["| `--secondary`"] == {
         (
-            "Connection string of the secondary. Prefer the variable PAIRBUS_SECONDARY: arguments "
-            "are visible in process lists."
+            "Connection string of the secondary, or its host for Microsoft Entra ID. Pass a "
+            "connection string in the variable PAIRBUS_SECONDARY: arguments are visible in process "
+            "lists."
         )
     }
-    assert all("Connection string of the primary. " in text for text in helps["| `--primary`"])
+    assert all("host" in text and "of the primary" in text for text in helps["| `--primary`"])

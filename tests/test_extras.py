@@ -53,6 +53,7 @@ from pairbus.emulator import EmulatorProcess, LocalNamespace
 with LocalNamespace() as namespace:
     namespace.create_queue("orders")
     assert namespace.meter() == {}
+    assert namespace.credential().get_token("https://servicebus.azure.net/.default").token
 """
 WEBSOCKET = """
 from pairbus.amqp.client import ClientOptions

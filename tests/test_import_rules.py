@@ -33,7 +33,7 @@ NOT_IN_TOP = {"cli", "emulator", "syphon"}
 
 # Third-party libraries, and the only places that may import them.
 PLACES = {
-    "azure": ("pairing/", "drill/"),
+    "azure": ("pairing/", "drill/", "amqp/client/default_credential.py"),
     "sqlite3": ("emulator/storage/",),
     "pyspark": ("spark/", "syphon/", "cost/report/"),
 }

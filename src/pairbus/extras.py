@@ -5,6 +5,7 @@ EXTRAS = {
     "typer": "cli",
     "cryptography": "emulator",
     "h11": "emulator",
+    "jwt": "emulator",
     "lark": "emulator",
     "trustme": "emulator",
     "websockets": "emulator",

@@ -10,6 +10,7 @@ from tests.backlog import Backlog
 from tests.faults.backlog_messages import BacklogMessages
 from tests.faults.lock_clock import LockClock
 from tests.faults.syphon_process import SyphonProcess
+from tests.tiers import TEST_TIER
 
 StartSyphon = Callable[..., SyphonProcess]
 
@@ -22,8 +23,8 @@ def clock() -> LockClock:
 @pytest.fixture(scope="module")
 def namespaces(clock: LockClock) -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
     with (
-        LocalNamespace("primary") as primary,
-        LocalNamespace("secondary", now_ms=clock) as secondary,
+        LocalNamespace("primary", tier=TEST_TIER) as primary,
+        LocalNamespace("secondary", now_ms=clock, tier=TEST_TIER) as secondary,
     ):
         yield primary, secondary
 

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pairbus.amqp.client import Client, ClientOptions
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.sections import Message
 from pairbus.emulator import EmulatorProcess
+from tests.tiers import TEST_TIER, when_admitted
 
 DEADLINE_S = 60.0
 """The longest time to wait for anything."""
@@ -26,7 +28,7 @@ class Namespace(EmulatorProcess):
     """A namespace in an emulator process that counts its kills."""
 
     def __init__(self, name: str, folder: Path, *queues: str) -> None:
-        super().__init__(name, folder=folder, queues=queues)
+        super().__init__(name, folder=folder, queues=queues, tier=TEST_TIER.name)
         self.kills = 0
         self.start()
 
@@ -49,7 +51,9 @@ class Namespace(EmulatorProcess):
         )
         with Client(options) as client, Management(client, path) as management:
             number = 1
-            while page := [Message.parse(data) for data in management.peek(number, 200)]:
+            while page := [
+                Message.parse(data) for data in when_admitted(partial(management.peek, number, 200))
+            ]:
                 ids += [str(message.read_properties().message_id) for message in page]
                 number = page[-1].read_message_annotations()["x-opt-sequence-number"] + 1
         return ids

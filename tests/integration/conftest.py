@@ -16,6 +16,7 @@ import pytest_asyncio
 from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator.tiers import NamespaceTier
 from tests.integration.amqp_clients import Connect, options_for
 from tests.integration.clocks import Clock
 from tests.integration.deliveries import Deliveries
@@ -25,6 +26,7 @@ from tests.integration.raw_peer import RawPeer, Script
 from tests.integration.sdk_flavours import FLAVOURS, Flavour
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
 from tests.sdk_sleeps import short_sleeps
+from tests.tiers import TEST_TIER
 
 __all__ = ["server", "short_sleeps", "start_server", "tls_files", "watch"]
 
@@ -85,8 +87,14 @@ def collect_sockets() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def namespace() -> Iterator[LocalNamespace]:
-    with LocalNamespace("tests") as namespace:
+def tier() -> NamespaceTier:
+    """The tier of the namespaces of the module."""
+    return TEST_TIER
+
+
+@pytest.fixture(scope="module")
+def namespace(tier: NamespaceTier) -> Iterator[LocalNamespace]:
+    with LocalNamespace("tests", tier=tier) as namespace:
         yield namespace
 
 
@@ -128,9 +136,11 @@ def clock() -> Clock:
 
 
 @pytest_asyncio.fixture(loop_scope="module", params=list(FLAVOURS))
-async def own_sdk(clock: Clock, request: pytest.FixtureRequest) -> AsyncIterator[Flavour]:
+async def own_sdk(
+    clock: Clock, tier: NamespaceTier, request: pytest.FixtureRequest
+) -> AsyncIterator[Flavour]:
     """The sync and the async SDK in turn, in a namespace for one test, which can move its clock."""
-    with LocalNamespace("own", now_ms=clock.now_ms) as namespace:
+    with LocalNamespace("own", now_ms=clock.now_ms, tier=tier) as namespace:
         flavour = Flavour(request.param, namespace)
         yield flavour
         await flavour.close()
@@ -146,12 +156,14 @@ def patches() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture(scope="module")
-def namespaces(flavour: str) -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
+def namespaces(
+    flavour: str, tier: NamespaceTier
+) -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
     """A primary and a secondary, shared by the tests of a module with one flavour."""
     rules = (LISTENS, SENDS)
     with (
-        LocalNamespace("first", rules=rules, trust_bearer_tokens=True) as primary,
-        LocalNamespace("second", rules=rules, trust_bearer_tokens=True) as secondary,
+        LocalNamespace("first", rules=rules, trust_bearer_tokens=True, tier=tier) as primary,
+        LocalNamespace("second", rules=rules, trust_bearer_tokens=True, tier=tier) as secondary,
     ):
         yield primary, secondary
     gc.collect()  # sockets of the SDK, whose warnings other test modules do not ignore

@@ -63,12 +63,14 @@ class RequestLog:
         handle = AdministrationApi.handle
 
         def logged(
-            api: AdministrationApi, request: HttpRequest, now_ms: int, *, scheme: str
+            api: AdministrationApi, request: HttpRequest, now_ms: int, *, scheme: str, **times: int
         ) -> HttpResponse:
             self.requests.append(request)
             self.schemes.add(scheme)
             response = self.respond(request)
-            return handle(api, request, now_ms, scheme=scheme) if response is None else response
+            if response is not None:
+                return response
+            return handle(api, request, now_ms, scheme=scheme, **times)
 
         monkeypatch.setattr(AdministrationApi, "handle", logged)
 

@@ -39,7 +39,7 @@ from pairbus.errors import (
     StateError,
     Unavailable,
 )
-from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, sign_token
+from pairbus.servicebus.tokens import JWT_TYPE, SAS_TYPE, Token, sign_token
 from tests.integration.amqp_clients import (
     Connect,
     options_for,
@@ -479,6 +479,35 @@ def test_token_near_its_expiry_is_renewed_before_the_next_send(
     assert len(cbs_requests(server)) == 2
     assert client.generation == 1
     assert payloads(server) == [HELLO, HELLO, WORLD, HELLO]
+
+
+class ShortTokens:
+    """Tokens that expire soon. The first renewals fail."""
+
+    def __init__(self, failures: int) -> None:
+        self.requests = 0
+        self._failures = failures
+
+    def token(self, audience: str, now: float) -> Token:
+        self.requests += 1
+        if 1 < self.requests <= 1 + self._failures:
+            raise ConnectionError("the identity server is down")
+        return Token(f"token {self.requests}", "jwt", now + 0.1)
+
+
+@pytest.mark.rule("A1")
+def test_token_is_renewed_while_a_receiver_waits(
+    server: MemoryServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("pairbus.amqp.client.client.RENEW_RETRY_S", 0.01)
+    tokens = ShortTokens(failures=2)
+    receiver = Receiver(connect(server, tokens=tokens), "orders")
+
+    assert receiver.receive(timeout_s=0.5) == []
+
+    assert tokens.requests > 4
+    sent = [request.body for request in cbs_requests(server)]
+    assert sent[:3] == ["token 1", "token 4", "token 5"]
 
 
 def test_token_is_sent_again_on_a_new_connection(server: MemoryServer, connect: Connect):

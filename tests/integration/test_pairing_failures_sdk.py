@@ -33,7 +33,8 @@ from azure.servicebus.exceptions import (
 from examples.engine.memory_server import MemoryServer, Response
 from pairbus.amqp import events as ev
 from pairbus.emulator.entities.descriptions import EntityStatus
-from pairbus.emulator.namespace import ROOT_RULE, LocalNamespace
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator.root_key import ROOT_RULE
 from pairbus.errors import AmqpError
 from pairbus.pairing.failures import CONDITIONS, FailureKind, classify_failure
 from tests.integration.emulator_clients import QUICK_CLOSE

@@ -265,6 +265,7 @@ BAD: dict[str, Call] = {
 }
 
 
+@pytest.mark.unlimited
 @pytest.mark.rule("S1")
 @pytest.mark.parametrize("call", BAD.values(), ids=BAD.keys())
 async def test_bad_input_raises_the_error_of_the_sdk(sender_pair: SenderPair, call: Call) -> None:
@@ -367,6 +368,7 @@ async def test_sender_has_the_properties_of_an_sdk_sender(sender_pair: SenderPai
     assert str(sender_pair.pair.inner(sender_pair.paired)).startswith("Sender client id: SBSender-")
 
 
+@pytest.mark.unlimited
 @pytest.mark.rule("S1")
 async def test_batch_is_an_sdk_batch_with_the_requested_limit(sender_pair: SenderPair) -> None:
     sizes = set()

@@ -203,6 +203,7 @@ async def test_lost_answer_is_tried_on_another_queue_with_the_same_id(make: Make
     assert restored.message_id is not None
 
 
+@pytest.mark.unlimited
 @pytest.mark.rule("S9", "S11")
 @pytest.mark.parametrize("schedule", [False, True])
 async def test_split_batch_has_the_outcome_of_each_part(make: Make, schedule: bool) -> None:
@@ -227,6 +228,7 @@ async def test_split_batch_has_the_outcome_of_each_part(make: Make, schedule: bo
     assert "Not known whether sent: positions 2 ('id-2'), 3 ('id-3')." in str(error)
 
 
+@pytest.mark.unlimited
 @pytest.mark.rule("S8", "S11")
 async def test_message_too_large_for_the_backlog_is_unknown_if_the_primary_may_have_it(
     make: Make,

@@ -114,6 +114,7 @@ async def test_rejected_message_of_the_call_that_fails_over_raises_too(make: Mak
     assert_no_queue_was_pulled(pair)
 
 
+@pytest.mark.unlimited
 @pytest.mark.rule("S4", "S9")
 async def test_rejection_in_the_second_batch_names_the_stored_messages(make: Make) -> None:
     pair = await make()

@@ -152,6 +152,7 @@ async def test_schedule_of_a_message_is_kept_in_failover(pair: Pair, failed: Any
     assert same(aliases_of(stored)["x-ms-scheduledenqueuetimeutc"], Timestamp(LATER_MS))
 
 
+@pytest.mark.unlimited
 @pytest.mark.rule("S10", "S9")
 async def test_partly_stored_names_the_scheduled_messages(pair: Pair, failed: Any) -> None:
     messages = [ServiceBusMessage(b"x" * 100_000, message_id=str(n)) for n in range(4)]

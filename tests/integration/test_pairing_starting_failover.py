@@ -193,6 +193,7 @@ async def test_every_kind_of_send_starts_the_timer_and_raises_the_error_of_the_s
     assert pair.backlog() == []
 
 
+@pytest.mark.unlimited
 @pytest.mark.rule("S1", "S2")
 async def test_entering_and_creating_a_batch_start_the_timer_and_do_not_fail(make: Make) -> None:
     slow, fast = await gather_all((make(failover_interval=MINUTE), make(start=False)))
@@ -228,6 +229,7 @@ async def test_entering_and_creating_a_batch_do_not_stop_the_timer(make: Make) -
 # Failures that do not.
 
 
+@pytest.mark.unlimited
 @pytest.mark.rule("S2")
 async def test_throttling_and_caller_errors_do_not_start_the_timer(make: Make) -> None:
     pair = await make()

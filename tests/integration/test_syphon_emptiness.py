@@ -12,6 +12,7 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConnectionLost
 from pairbus.syphon.emptiness import MAX_COUNTED, EmptinessCheck, Remaining
+from tests.tiers import TEST_TIER
 
 pytestmark = pytest.mark.rule("Y8")
 numbers = count(1)
@@ -19,7 +20,7 @@ numbers = count(1)
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[LocalNamespace]:
-    with LocalNamespace("secondary") as namespace:
+    with LocalNamespace("secondary", tier=TEST_TIER) as namespace:
         yield namespace
 
 

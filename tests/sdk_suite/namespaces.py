@@ -5,11 +5,9 @@ delete every entity that they find. The process ends with the process that start
 """
 
 import contextlib
-import inspect
 import multiprocessing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
 
 from pairbus.emulator import LocalNamespace
 from pairbus.emulator.auth import Right, SharedAccessRule
@@ -23,10 +21,6 @@ RULES = {
 }
 """Shared access rules of each namespace, besides the root rule. The SDK's tests create them with
 Azure Resource Manager."""
-TIER: dict[str, Any] = (
-    {"tier": "standard"} if "tier" in inspect.signature(LocalNamespace).parameters else {}
-)
-"""The tests expect a namespace of the standard tier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +74,7 @@ def _serve(connection: Connection, names: tuple[str, ...]) -> None:
                     name,
                     host_names=[name + DOMAIN],
                     trust_bearer_tokens=True,
-                    **TIER,
+                    tier="standard",  # as the tests expect
                     rules=[
                         SharedAccessRule(name=rule, primary_key=f"key-of-{rule}", rights=rights)
                         for rule, rights in RULES.items()

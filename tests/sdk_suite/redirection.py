@@ -2,7 +2,8 @@
 
 The host names of the namespaces resolve to the emulator's port on this machine, whichever port the
 SDK asks for; other host names do not exist. The CA of the emulator is added to the CA file that the
-SDK uses by default. The transport is the default of every client that does not choose one.
+SDK uses by default. The transport is the default of every client that does not choose one; a client
+that sets certificates uses TLS.
 """
 
 import os
@@ -55,7 +56,7 @@ def use_transport(transport: str) -> None:
     def create_with_transport(self: Configuration, **options: Any) -> None:
         if transport == "websocket":
             options.setdefault("transport_type", TransportType.AmqpOverWebsocket)
-        elif options.get("ssl_context") is None:
+        elif not (options.get("ssl_context") or options.get("connection_verify")):
             options["use_tls"] = False
         create(self, **options)
 

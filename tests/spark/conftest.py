@@ -2,8 +2,10 @@
 
 import os
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,26 +16,62 @@ from pairbus.spark.connector import register
 from pairbus.spark.sessions import create_session
 from pairbus.syphon import Syphon, SyphonStatus
 from tests.backlog import Backlog
+from tests.tiers import TEST_TIER
 from tests.waiting import DEADLINE_S, wait_until
 
 MakeSyphon = Callable[..., Syphon]
 Drain = Callable[..., SyphonStatus]
 
 
+class SparkOutput:
+    """The log and the event log of Spark, and the pages of its web interface."""
+
+    PAGES = ("environment", "SQL", "StreamingQuery", "jobs", "stages", "executors")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "stderr.log"
+        """The standard error of the JVM and of the workers."""
+
+    def files(self) -> list[Path]:
+        return [file for file in self.folder.rglob("*") if file.is_file()]
+
+    def pages(self, session: SparkSession) -> dict[str, bytes]:
+        """Return the content of the pages by their addresses."""
+        context = session.sparkContext
+        api = f"api/v1/applications/{context.applicationId}"
+        names = [f"{page}/" for page in self.PAGES] + [f"{api}/environment", f"{api}/sql"]
+        urls = [f"{context.uiWebUrl}/{name}" for name in names]
+        return {url: urllib.request.urlopen(url, timeout=DEADLINE_S).read() for url in urls}
+
+
 @pytest.fixture(scope="session")
-def session() -> Iterator[SparkSession]:
+def spark_output(tmp_path_factory: pytest.TempPathFactory) -> SparkOutput:
+    return SparkOutput(tmp_path_factory.mktemp("events"))
+
+
+@pytest.fixture(scope="session")
+def session(spark_output: SparkOutput) -> Iterator[SparkSession]:
     """A Spark session for all tests of a worker."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = create_session("local[2]", "pairbus-tests")
+    settings = {"enabled": "true", "compress": "false", "dir": spark_output.folder.as_uri()}
+    options = [f"-Dspark.eventLog.{name}={value}" for name, value in settings.items()]
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setenv("SPARK_SUBMIT_OPTS", " ".join(options), prepend=" ")
+        session = create_session("local[2]", "pairbus-tests", log=spark_output.log)
     register(session)
     yield session
     session.stop()
+    print(spark_output.log.read_text())
 
 
 @pytest.fixture(scope="module")
 def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
-    with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
+    with (
+        LocalNamespace("primary", tier=TEST_TIER) as primary,
+        LocalNamespace("secondary", tier=TEST_TIER) as secondary,
+    ):
         yield primary, secondary
 
 

@@ -1,4 +1,4 @@
-"""Credentials that are created in each worker."""
+"""Credentials that are created in each worker, and credentials that stay in the driver."""
 
 import os
 from collections.abc import Iterator
@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pairbus.amqp.client import Credential
+from pairbus.amqp.client import Credential, HeldCredential
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.tokens import TokenSource
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.query import Syphon
 from tests.backlog import Backlog
 from tests.messages import message, numbered
-from tests.spark.identity import Identity, created_in_each_worker
+from tests.spark.conftest import SparkOutput
+from tests.spark.identity import Identity, RecordedCredential, created_in_each_worker
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -24,13 +26,13 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
     with (
-        LocalNamespace("primary", trust_bearer_tokens=True) as primary,
-        LocalNamespace("secondary", trust_bearer_tokens=True) as secondary,
+        LocalNamespace("primary") as primary,
+        LocalNamespace("secondary", token_issuer=primary.token_issuer) as secondary,
     ):
         yield primary, secondary
 
 
-def with_tokens(options: SyphonOptions, tokens: Credential) -> SyphonOptions:
+def with_tokens(options: SyphonOptions, tokens: TokenSource) -> SyphonOptions:
     return replace(
         options,
         primary=replace(options.primary, tokens=tokens),
@@ -49,7 +51,9 @@ def test_credential_is_created_in_the_workers_only(
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     path = backlog.path("one")
-    options = with_tokens(backlog.options(), created_in_each_worker(tmp_path))
+    options = with_tokens(
+        backlog.options(), created_in_each_worker(backlog.primary.token_issuer, tmp_path)
+    )
     backlog.put(path, numbered(100), queue=0)
     backlog.put(path, numbered(100, "n"), queue=1)
     with Syphon(options, spark=session) as syphon:
@@ -66,10 +70,40 @@ def test_credential_is_created_in_the_workers_only(
     assert len(backlog.ids(path)) == 208
 
 
+@pytest.mark.rule("A1")
+def test_workers_get_tokens_of_the_driver_that_spark_shows_nowhere(
+    session: SparkSession, backlog: Backlog, tmp_path: Path, spark_output: SparkOutput
+) -> None:
+    path = backlog.path("orders")
+    credential = RecordedCredential(backlog.primary.token_issuer)
+    options = with_tokens(backlog.options(), HeldCredential(credential))
+    backlog.put(path, numbered(50))
+    with Syphon(options, spark=session, checkpoint=str(tmp_path)) as syphon:
+        wait_until(lambda: syphon.status().moved[path] == 50, "the first messages")
+        used = len(credential.tokens)
+        wait_until(lambda: len(credential.tokens) > used, "a new token")
+        backlog.put(path, numbered(50, "n"))
+        wait_until(lambda: syphon.status().moved[path] == 100, "the other messages")
+        query = syphon._query
+        assert query is not None
+        plan = query._jsq.explainInternal(True)
+        shown = spark_output.pages(session)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    shown |= {str(file): file.read_bytes() for file in (*files, *spark_output.files())}
+    shown["plan"] = plan.encode()
+
+    assert backlog.left() == 0
+    assert any(b"SparkListenerTaskEnd" in content for content in shown.values()), "no event log"
+    assert any("offsets" in name for name in shown), "no checkpoint"
+    assert str(spark_output.log) in shown
+    for token in credential.tokens:
+        assert [name for name, content in shown.items() if token.encode() in content] == []
+
+
 def test_credential_that_cannot_be_pickled_is_refused_when_options_are_created(
     backlog: Backlog, tmp_path: Path
 ) -> None:
-    identity = Identity(str(tmp_path))
+    identity = Identity(str(backlog.primary.token_issuer.key_file), str(tmp_path))
 
     with pytest.raises(ConfigurationError, match="a function that creates the credential"):
         with_tokens(backlog.options(), Credential(lambda: identity))

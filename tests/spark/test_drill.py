@@ -10,6 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 from pyspark.sql import SparkSession
 
+from pairbus.drill.connections import NetworkSettings
 from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 from pairbus.drill.plan import DrillOptions
 from pairbus.drill.run import Drill
@@ -24,7 +25,10 @@ SHORT = DrillOptions(senders=3, rate=60, before=timedelta(seconds=1), outage=tim
 
 @pytest.fixture
 def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
-    with LocalNamespace("mine") as primary, LocalNamespace("other") as secondary:
+    with (
+        LocalNamespace("mine") as primary,
+        LocalNamespace("other", token_issuer=primary.token_issuer) as secondary,
+    ):
         yield primary, secondary
 
 
@@ -32,13 +36,14 @@ def paths(namespace: LocalNamespace) -> set[str]:
     return namespace.call(lambda core: {entity.path for entity in core.entities.all()})
 
 
-@pytest.mark.rule("X1", "X2", "S12")
+@pytest.mark.rule("X1", "X2", "S12", "N1")
 def test_command_proves_that_no_message_was_lost(tmp_path: Path) -> None:
-    options = ("--rate", "90", "--outage", "6", "--folder", str(tmp_path / "kept"), "--json")
-    completed = run("drill", *options)
+    options = ("--rate", "40", "--outage", "6", "--folder", str(tmp_path / "kept"), "--json")
+    completed = run("drill", *options, "--tier", "standard")
 
     assert completed.returncode == 0, completed.stderr
     result: dict[str, Any] = json.loads(completed.stdout)
+    assert "two local namespaces of the tier standard" in completed.stderr
     assert "kill -9" in completed.stderr
     assert "healthy → suspect" in completed.stderr
     assert "draining → healthy" in completed.stderr
@@ -94,12 +99,25 @@ def test_lost_messages_are_detected(session: SparkSession, tmp_path: Path) -> No
     assert result.to_json()["lost"] == environment.removed
 
 
-def test_drill_removes_its_entities_from_existing_namespaces(
-    session: SparkSession, namespaces: tuple[LocalNamespace, LocalNamespace], tmp_path: Path
+@pytest.mark.rule("A1", "A4")
+def test_drill_with_hosts_removes_its_entities_from_existing_namespaces(
+    session: SparkSession,
+    namespaces: tuple[LocalNamespace, LocalNamespace],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     primary, secondary = namespaces
     primary.create_queue("orders")
-    environment = ExistingEnvironment(primary.connection_string, secondary.connection_string)
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
+    monkeypatch.setenv("IDENTITY_ENDPOINT", primary.identity_endpoint)
+    monkeypatch.setenv("IDENTITY_HEADER", primary.token_issuer.identity_header)
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_text("".join(Path(each.ca_file).read_text() for each in namespaces))
+    environment = ExistingEnvironment(
+        f"localhost:{primary.port}",
+        f"localhost:{secondary.port}",
+        NetworkSettings(ca_file=str(ca_file)),
+    )
     created: set[str] = set()
     events: list[str] = []
 
@@ -162,6 +180,11 @@ def test_ctrl_c_stops_the_drill_and_its_namespaces(tmp_path: Path) -> None:
             "together",
         ),
         (("--primary", "nonsense", "--secondary", "nonsense"), "connection string"),
+        (("--tier", "basic"), "'basic' is not a tier"),
+        (
+            ("--primary", "a", "--secondary", "b", "--tier", "standard"),
+            "namespaces on this machine",
+        ),
     ],
 )
 def test_invalid_option_is_an_error_with_exit_status_2(

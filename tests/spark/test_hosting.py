@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from pyspark.sql import SparkSession
 
@@ -181,14 +181,21 @@ def test_send_in_failover_fails_when_the_secondary_is_faulted(
     assert caught.value.backlog_error.__cause__ is CAUSE
 
 
-@pytest.mark.rule("Y7")
-async def test_embedded_syphon_works_with_the_async_client(
+@pytest.mark.rule("Y7", "A1", "A2")
+@pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")  # of aiohttp
+async def test_embedded_syphon_works_with_the_async_client_over_websockets_with_tokens(
     session: SparkSession, backlog: Backlog
 ) -> None:
     path = backlog.path("orders")
     events: list[Any] = []
-    client = AsyncServiceBusClient.from_connection_string(
-        backlog.primary.connection_string, **QUICK
+    host = f"localhost:{backlog.primary.port}"
+    client = AsyncServiceBusClient(
+        host,
+        backlog.primary.token_issuer.async_credential(),
+        use_tls=False,
+        custom_endpoint_address=f"sb://{host}",
+        transport_type=TransportType.AmqpOverWebsocket,
+        **QUICK,
     )
     pairing_options = options(backlog, on_event=events.append)
     async with client, await pairbus.aio.pair_namespace(client, pairing_options) as bus:

@@ -6,6 +6,7 @@ from typing import assert_type
 import azure.servicebus.aio
 from azure.core.async_paging import AsyncItemPaged
 from azure.core.paging import ItemPaged
+from azure.identity import DefaultAzureCredential
 from azure.servicebus import (
     ServiceBusClient,
     ServiceBusMessage,
@@ -27,6 +28,7 @@ from pairbus import (
     drop_pings,
     pair_namespace,
 )
+from pairbus.amqp.client import ClientOptions
 from pairbus.events import Event
 from pairbus.syphon import Syphon, SyphonOptions, SyphonStatus
 
@@ -111,3 +113,10 @@ def drain(moving: SyphonOptions) -> int:
         syphon.wait(60)
         status: SyphonStatus = syphon.status()
         return sum(status.moved.values())
+
+
+def reach_with_entra(credential: DefaultAzureCredential) -> tuple[ClientOptions, ClientOptions]:
+    return (
+        ClientOptions.from_host("contoso.servicebus.windows.net", credential),
+        ClientOptions.from_host("contoso.servicebus.windows.net", DefaultAzureCredential),
+    )

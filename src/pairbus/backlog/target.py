@@ -4,11 +4,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.client.default_credential import default_tokens
 from pairbus.amqp.client.options import TransportKind
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.addresses import canonical_address, namespace_name
 from pairbus.servicebus.backlog_paths import backlog_path, backlog_paths
-from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.namespace_access import (
+    AnyCredential,
+    NamespaceAccess,
+    is_connection_string,
+)
 from pairbus.servicebus.proxy import Proxy
 
 
@@ -24,11 +29,12 @@ class InspectionTarget:
     backlog_queue_count: int = 10
 
     @classmethod
-    def from_connection_strings(
+    def parse(
         cls,
         *,
         primary: str | None,
         secondary: str,
+        credential: AnyCredential | None = None,
         primary_name: str | None = None,
         backlog_queue_count: int = 10,
         timeout_s: float = 30.0,
@@ -36,8 +42,10 @@ class InspectionTarget:
         proxy: Proxy | None = None,
         ca_file: str | None = None,
     ) -> "InspectionTarget":
-        """Parse connection strings. `timeout_s` bounds every wait for a response. Raises
-        ConfigurationError for an invalid connection string, and if both name one namespace."""
+        """Parse connection strings or hosts. A host has the tokens of the credential, which is that
+        of azure-identity's default chain if none is given. `timeout_s` bounds every wait for a
+        response. Raises ConfigurationError if one is invalid, and if both name one namespace."""
+        credential = default_tokens() if credential is None else credential
         fields = {
             "connect_timeout_s": timeout_s,
             "operation_timeout_s": timeout_s,
@@ -45,8 +53,10 @@ class InspectionTarget:
             "proxy": proxy,
             "ca_file": ca_file,
         }
-        primary_options = None if primary is None else _client_options("primary", primary, fields)
-        secondary_options = _client_options("secondary", secondary, fields)
+        primary_options = (
+            None if primary is None else _client_options("primary", primary, credential, fields)
+        )
+        secondary_options = _client_options("secondary", secondary, credential, fields)
         if primary_options is not None and _address(primary_options) == _address(secondary_options):
             raise ConfigurationError(
                 "The primary and the secondary are the same namespace. Use two namespaces."
@@ -91,22 +101,22 @@ def is_index(queue: str) -> bool:
     return queue.isascii() and queue.isdecimal()
 
 
-def _client_options(role: str, text: str, fields: dict[str, Any]) -> ClientOptions:
+def _client_options(
+    role: str, text: str, credential: AnyCredential, fields: dict[str, Any]
+) -> ClientOptions:
+    kind = "Connection string" if is_connection_string(text) else "Host"
     try:
-        entity_path = ConnectionString.parse(text).entity_path
+        access = NamespaceAccess.parse(text, credential)
     except ConfigurationError as exc:
-        raise ConfigurationError(f"Connection string of the {role}: {exc}") from exc
-    options = ClientOptions.from_connection_string(text, **fields)
-    if not _is_host(options.host):
+        raise ConfigurationError(f"{kind} of the {role}: {exc}") from exc
+    if not _is_host(access.host):
+        raise ConfigurationError(f"{kind} of the {role}: {access.host!r} is not a valid host name.")
+    if access.entity_path is not None:
         raise ConfigurationError(
-            f"Connection string of the {role}: {options.host!r} is not a valid host name."
-        )
-    if entity_path is not None:
-        raise ConfigurationError(
-            f"Connection string of the {role}: it is restricted to {entity_path!r} (EntityPath). "
+            f"{kind} of the {role}: it is restricted to {access.entity_path!r} (EntityPath). "
             "Use a connection string of the namespace."
         )
-    return options
+    return ClientOptions.from_access(access, **fields)
 
 
 def _is_host(text: str) -> bool:

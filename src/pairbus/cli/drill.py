@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 
 from pairbus.cli.console import check_java, consoles, print_error, print_json, print_warning
-from pairbus.cli.pairing_options import AsJson
+from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
+from pairbus.cli.pairing_options import AsJson, uses_entra
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def drill(
         str | None,
         typer.Option(
             envvar="PAIRBUS_DRILL_PRIMARY",
-            help="Connection string of an existing primary, with the Manage right.",
+            help="Connection string of an existing primary, or its host for Microsoft Entra ID, "
+            "with the Manage right.",
             show_envvar=True,
         ),
     ] = None,
@@ -48,8 +50,19 @@ def drill(
         str | None,
         typer.Option(
             envvar="PAIRBUS_DRILL_SECONDARY",
-            help="Connection string of an existing secondary, with the Manage right.",
+            help="Connection string or host of an existing secondary, with the Manage right.",
             show_envvar=True,
+        ),
+    ] = None,
+    transport: Transport = "tcp",
+    proxy: ProxyUrl = None,
+    ca_file: CaFile = None,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            help="Limits of the namespaces on this machine, as in Azure: standard, premium or "
+            "unlimited.",
+            show_default="unlimited",
         ),
     ] = None,
     yes: Annotated[
@@ -94,7 +107,8 @@ def drill(
                 failback=cast(Any, failback),
             )
             data = _data_folder(folder, resources)
-            environment = _environment(primary, secondary, data)
+            network = NetworkOptions(transport, proxy, ca_file)
+            environment = _environment(primary, secondary, data, network, tier)
             if not check_java(err):
                 raise typer.Exit(FAILED)
             if primary is not None and not yes:
@@ -115,26 +129,39 @@ def _data_folder(folder: Path | None, resources: ExitStack) -> Path:
     return folder
 
 
-def _environment(primary: str | None, secondary: str | None, folder: Path) -> "Environment":
+def _environment(
+    primary: str | None,
+    secondary: str | None,
+    folder: Path,
+    network: NetworkOptions,
+    tier: str | None,
+) -> "Environment":
+    from pairbus.amqp.client.default_credential import require_azure_identity
     from pairbus.backlog.target import InspectionTarget
+    from pairbus.drill.connections import NetworkSettings
     from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
 
     if primary is None and secondary is None:
-        return LocalEnvironment(folder)
+        return LocalEnvironment(folder, tier)
+    if tier is not None:
+        raise ConfigurationError(
+            "--tier is for namespaces on this machine. Existing ones have the tier that Azure says."
+        )
     if primary is None or secondary is None:
         raise ConfigurationError(
             "--primary and --secondary belong together. Add the other one, or use neither."
         )
-    InspectionTarget.from_connection_strings(primary=primary, secondary=secondary)  # checks both
-    return ExistingEnvironment(primary, secondary)
+    if uses_entra(primary, secondary):
+        require_azure_identity()
+    InspectionTarget.parse(primary=primary, secondary=secondary)  # checks both
+    return ExistingEnvironment(primary, secondary, NetworkSettings(**network.client_fields()))
 
 
 def _confirm(environment: "Environment", options: "DrillOptions") -> None:
-    from pairbus.amqp.client import ClientOptions
+    from pairbus.drill.connections import client_options
 
     primary, secondary = (
-        ClientOptions.from_connection_string(text).host
-        for text in (environment.primary, environment.secondary)
+        client_options(text).host for text in (environment.primary, environment.secondary)
     )
     prefix = f"{environment.primary_name}/"
     count = round(options.rate * options.duration.total_seconds())

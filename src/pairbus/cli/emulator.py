@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from pairbus.cli.console import consoles, print_error
+from pairbus.cli.console import consoles, print_error, print_warning
 from pairbus.cli.emulator_control import add_commands
 from pairbus.errors import ConfigurationError, StateError
 
@@ -66,12 +66,57 @@ def emulator(
             "folder was last served on, or any free port.",
         ),
     ] = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Address to listen on; 0.0.0.0 is every interface. Beyond loopback, only TLS is "
+            "served.",
+        ),
+    ] = "127.0.0.1",
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host-name",
+            help="Further name by which clients reach the namespaces, for the certificate. Can be "
+            "repeated.",
+        ),
+    ] = None,
+    allow_plaintext: Annotated[
+        bool,
+        typer.Option(
+            "--allow-plaintext",
+            help="Also serve connections without TLS beyond loopback. Anyone on the network can "
+            "read their tokens and messages.",
+        ),
+    ] = False,
+    disable_local_auth: Annotated[
+        bool,
+        typer.Option(
+            "--disable-local-auth",
+            help="Refuse shared access keys and signatures, and accept bearer tokens only.",
+        ),
+    ] = False,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            "--tier",
+            help="Limits of every namespace, as in Azure: standard, premium or unlimited. "
+            "Overrides the file of --config.",
+            show_default="unlimited",
+        ),
+    ] = None,
+    messaging_units: Annotated[
+        int, typer.Option(min=1, help="Messaging units of each namespace, with --tier premium.")
+    ] = 1,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
             help="Print one line of JSON instead of text, as soon as all namespaces accept "
-            "connections: name, port, connection string and CA file of each.",
+            "connections: name, port, connection string, CA file, and the sources of bearer tokens "
+            "of each.",
         ),
     ] = False,
     while_input: Annotated[
@@ -103,7 +148,10 @@ def emulator(
         return
     from pairbus.emulator.config import load_namespaces
     from pairbus.emulator.control_socket import ControlSocket
+    from pairbus.emulator.host_names import is_loopback
     from pairbus.emulator.namespace import LocalNamespace
+    from pairbus.emulator.tiers import UNLIMITED, tier_of
+    from pairbus.emulator.token_issuer import KEY_FILE, TokenIssuer
 
     out, err = consoles()
     logging.basicConfig(
@@ -113,10 +161,14 @@ def emulator(
     )
     try:
         configs = load_namespaces(namespace or [], config)
+        tier_for_all = None
+        if tier is not None or messaging_units > 1:
+            tier_for_all = tier_of(tier or UNLIMITED, messaging_units)
         stopped = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopped.set())
         namespaces: list[LocalNamespace] = []
+        issuer = None if folder is None else TokenIssuer(folder / KEY_FILE)
         with contextlib.ExitStack() as running:
             for index, namespace_config in enumerate(configs):
                 served = LocalNamespace(
@@ -124,10 +176,19 @@ def emulator(
                     folder=None if folder is None else folder / namespace_config.name,
                     port=port_for(port or [0], index),
                     on_failure=stopped.set,
+                    host=host,
+                    host_names=host_name or (),
+                    allow_plaintext=allow_plaintext,
+                    local_authentication=not disable_local_auth,
+                    token_issuer=issuer,
+                    tier=tier_for_all or namespace_config.tier or UNLIMITED,
                 )
+                issuer = served.token_issuer  # of all namespaces, as in a tenant
                 namespaces.append(running.enter_context(served))
                 served.ensure(namespace_config, queue or [])
                 running.enter_context(ControlSocket(served))
+            if not is_loopback(host):
+                print_warning(err, _risk(host, allow_plaintext))
             if as_json:
                 _print_json(namespaces)
             else:
@@ -157,9 +218,18 @@ def port_for(ports: list[int], index: int) -> int:
     return ports[-1] + index - len(ports) + 1 if ports[-1] else 0
 
 
+def _risk(host: str, allow_plaintext: bool) -> str:
+    readable = "read all messages without TLS, and can " if allow_plaintext else ""
+    return (
+        f"Every machine that reaches {host} can {readable}connect to these namespaces; they are "
+        "for tests, so keep keys and folder secret, and use a network that you trust."
+    )
+
+
 def _print_text(out: Console, namespaces: "list[LocalNamespace]", folder: Path | None) -> None:
     for served in namespaces:
-        out.print(f"[bold]{served.name}[/bold]  port {served.port}")
+        tier = f"  tier {served.tier.name}" if served.tier.is_strict else ""
+        out.print(f"[bold]{served.name}[/bold]  port {served.port}{tier}")
         out.print(f"  {served.connection_string}")
         out.print(f"  CA file for TLS and administration: {served.ca_file}")
     if folder is None:
@@ -176,6 +246,9 @@ def _print_json(namespaces: "list[LocalNamespace]") -> None:
             "port": served.port,
             "connection_string": served.connection_string,
             "ca_file": served.ca_file,
+            "token_key_file": str(served.token_issuer.key_file),
+            "identity_endpoint": served.identity_endpoint,
+            "identity_header": served.token_issuer.identity_header,
         }
         for served in namespaces
     ]

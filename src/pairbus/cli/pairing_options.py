@@ -4,17 +4,20 @@ from typing import Annotated
 
 import typer
 
+from pairbus.amqp.client.default_credential import require_azure_identity
 from pairbus.backlog.target import InspectionTarget
 from pairbus.cli.network_options import NetworkOptions
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.namespace_access import is_connection_string
 
 Primary = Annotated[
     str,
     typer.Option(
         "--primary",
         envvar="PAIRBUS_PRIMARY",
-        help="Connection string of the primary. Prefer the variable PAIRBUS_PRIMARY: arguments are "
-        "visible in process lists.",
+        help="Connection string of the primary, or its host for Microsoft Entra ID, such as "
+        "contoso.servicebus.windows.net. Pass a connection string in the variable "
+        "PAIRBUS_PRIMARY: arguments are visible in process lists.",
         show_envvar=True,
     ),
 ]
@@ -23,8 +26,8 @@ OptionalPrimary = Annotated[
     typer.Option(
         "--primary",
         envvar="PAIRBUS_PRIMARY",
-        help="Connection string of the primary. Only the name in its host is used; --primary-name "
-        "is enough.",
+        help="Connection string or host of the primary. Only the name in its host is used; "
+        "--primary-name is enough.",
         show_envvar=True,
     ),
 ]
@@ -33,8 +36,9 @@ Secondary = Annotated[
     typer.Option(
         "--secondary",
         envvar="PAIRBUS_SECONDARY",
-        help="Connection string of the secondary. Prefer the variable PAIRBUS_SECONDARY: arguments "
-        "are visible in process lists.",
+        help="Connection string of the secondary, or its host for Microsoft Entra ID. Pass a "
+        "connection string in the variable PAIRBUS_SECONDARY: arguments are visible in process "
+        "lists.",
         show_envvar=True,
     ),
 ]
@@ -80,9 +84,13 @@ def target_of(
     network: NetworkOptions,
     *,
     needs_name: bool = True,
+    needs_primary: bool = False,
 ) -> InspectionTarget:
-    """Return the pairing that the options name. Raises ConfigurationError."""
-    target = InspectionTarget.from_connection_strings(
+    """Return the pairing that the options name. Raises ConfigurationError, also if azure-identity
+    is needed and is not installed. `needs_primary`: the command connects to the primary."""
+    if uses_entra(secondary, primary if needs_primary else None):
+        require_azure_identity()
+    target = InspectionTarget.parse(
         primary=primary,
         secondary=secondary,
         primary_name=primary_name,
@@ -101,3 +109,8 @@ def target_of(
             "as `primary_name` in your senders."
         )
     return target
+
+
+def uses_entra(*namespaces: str | None) -> bool:
+    """Return True if one of the namespaces is given as a host."""
+    return any(text is not None and not is_connection_string(text) for text in namespaces)

@@ -75,7 +75,15 @@ def status(
     out, err = consoles()
     network = NetworkOptions(transport, proxy, ca_file)
     try:
-        target = target_of(primary, secondary, primary_name, backlog_queues, timeout, network)
+        target = target_of(
+            primary,
+            secondary,
+            primary_name,
+            backlog_queues,
+            timeout,
+            network,
+            needs_primary=True,
+        )
         if watch is None:
             condition = _show_once(out, target, status_file, as_json=as_json)
         else:

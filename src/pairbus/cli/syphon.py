@@ -16,6 +16,7 @@ from pairbus.cli.pairing_options import (
     PrimaryName,
     Secondary,
     target_of,
+    uses_entra,
 )
 from pairbus.cli.syphon_dry_run import print_dry_run
 from pairbus.cli.syphon_run import DRAINED, FAILED, STOPPED, SyphonRun
@@ -113,17 +114,22 @@ def syphon(
     remain, and there is no progress; 4 stopped before --once was complete.
     """
     from pairbus.amqp.client import ClientOptions
+    from pairbus.amqp.client.default_credential import default_credential
+    from pairbus.servicebus.namespace_access import NamespaceAccess
     from pairbus.syphon.options import SyphonOptions, TimeToLive
 
     out, err = consoles()
     try:
         # Checks the same options first, with errors in the terms of the command line.
         network = NetworkOptions(transport, proxy, ca_file)
-        target_of(primary, secondary, primary_name, backlog_queues, 30, network)
+        target_of(primary, secondary, primary_name, backlog_queues, 30, network, needs_primary=True)
         fields = network.client_fields()
+        credential = default_credential() if uses_entra(primary, secondary) else None
         options = SyphonOptions(
-            primary=ClientOptions.from_connection_string(primary, **fields),
-            secondary=ClientOptions.from_connection_string(secondary, **fields),
+            primary=ClientOptions.from_access(NamespaceAccess.parse(primary, credential), **fields),
+            secondary=ClientOptions.from_access(
+                NamespaceAccess.parse(secondary, credential), **fields
+            ),
             primary_name=primary_name,
             backlog_queue_count=backlog_queues,
             only=tuple(only or ()),

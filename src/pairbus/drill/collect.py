@@ -1,12 +1,15 @@
 """Receive all messages from the primary, and peek at those that are elsewhere."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode, ServiceBusSubQueue
 
+from pairbus.drill.connections import DIRECT, NetworkSettings, sdk_client
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType
 from pairbus.drill.reconciliation import MessageKey
 from pairbus.pairing.ping import is_ping
@@ -16,6 +19,36 @@ BATCH_SIZE = 200
 WAIT_S = 1.0
 MAX_ATTEMPTS = 30
 """A message that was not received after this many attempts counts as lost."""
+
+
+class ReceivePace:
+    """Limits the messages a second that several threads receive together; None: no limit.
+
+    A namespace that throttles ends the links of receivers, and messages that are on their way then
+    would count as lost.
+    """
+
+    def __init__(
+        self,
+        max_rate: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        self._max_rate = max_rate
+        self._clock = clock
+        self._wait = threading.Event().wait if wait is None else wait
+        self._lock = threading.Lock()
+        self._next_at = clock()
+
+    def wait_for(self, messages: int) -> None:
+        """Wait until this many further messages may be delivered."""
+        if self._max_rate is None or messages == 0:
+            return
+        with self._lock:
+            now = self._clock()
+            start = max(now, self._next_at)
+            self._next_at = start + messages / self._max_rate
+        self._wait(start - now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +68,28 @@ def collect(
     entities: tuple[DrillEntity, ...],
     sessions: tuple[str, ...],
     backlog_queues: tuple[str, ...],
+    *,
+    max_rate: float | None,
+    network: NetworkSettings = DIRECT,
 ) -> CollectedMessages:
-    """Receive all messages of the entities, and peek at the backlog and all dead-letter queues."""
+    """Receive all messages of the entities, and peek at the backlog and all dead-letter queues.
+    `max_rate` limits the messages a second."""
+    pace = ReceivePace(max_rate)
     delivered: list[MessageKey] = []
     in_backlog: list[MessageKey] = []
     dead_lettered: dict[MessageKey, str] = {}
     dead_letters: dict[str, Any] = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER}
-    with ServiceBusClient.from_connection_string(primary) as client:
+    with sdk_client(primary, network) as client:
         sources = [
             (entity, session) for entity in entities for session in _sessions(entity, sessions)
         ]
         with ThreadPoolExecutor(len(sources)) as pool:
-            for keys in pool.map(lambda source: _receive(client, *source), sources):
+            for keys in pool.map(lambda source: _receive(client, pace, *source), sources):
                 delivered += keys
         for entity in entities:
             for message in _peek(_receiver(client, entity, **dead_letters)):
                 dead_lettered[MessageKey(entity.path, message.message_id)] = _reason(message)
-    with ServiceBusClient.from_connection_string(secondary) as client:
+    with sdk_client(secondary, network) as client:
         for queue in backlog_queues:
             in_backlog += map(_backlog_key, _peek(client.get_queue_receiver(queue)))
             for message in _peek(client.get_queue_receiver(queue, **dead_letters)):
@@ -70,22 +108,28 @@ def _receiver(client: ServiceBusClient, entity: DrillEntity, **options: Any) -> 
 
 
 def _receive(
-    client: ServiceBusClient, entity: DrillEntity, session: str | None
+    client: ServiceBusClient, pace: ReceivePace, entity: DrillEntity, session: str | None
 ) -> list[MessageKey]:
     options: dict[str, Any] = {"receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE}
     if session is not None:
         options["session_id"] = session
     with _receiver(client, entity, **options) as receiver:
-        messages = [message for message in receive_all(receiver) if not is_ping(message)]
+        messages = [message for message in receive_all(receiver, pace) if not is_ping(message)]
     return [MessageKey(entity.path, str(message.message_id)) for message in messages]
 
 
-def receive_all(receiver: Any) -> Iterator[Any]:
+def receive_all(receiver: Any, pace: ReceivePace) -> Iterator[Any]:
     """Yield all messages of a queue. An empty receive does not prove that the queue is empty, so a
     peek has to confirm it."""
+    credit = 0
+    """Messages that the service may still deliver, because a receive returned fewer."""
     for _ in range(MAX_ATTEMPTS):
         empty = not receiver.peek_messages(1)
-        while messages := receiver.receive_messages(BATCH_SIZE, max_wait_time=WAIT_S):
+        messages = None
+        while messages is None or messages:
+            pace.wait_for(BATCH_SIZE - credit)
+            messages = receiver.receive_messages(BATCH_SIZE, max_wait_time=WAIT_S)
+            credit = BATCH_SIZE - len(messages)
             yield from messages
         if empty:
             return

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
+from pairbus.drill.connections import DIRECT, NetworkSettings, administration
 from pairbus.drill.plan import SUBSCRIPTION, DrillEntity, EntityType, entities
 from pairbus.emulator.process import EmulatorProcess
+from pairbus.emulator.tiers import tier_of
 from pairbus.errors import EntityNotFound, PairbusError
-from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
 from pairbus.servicebus.entity_status import EntityStatus
+from pairbus.servicebus.limits import CREDITS_PER_SECOND_STANDARD
 
 DUPLICATE_DETECTION_WINDOW = timedelta(minutes=10)
+MAX_RECEIVE_RATE = CREDITS_PER_SECOND_STANDARD / 2
 
 
 class Environment(Protocol):
@@ -21,14 +24,17 @@ class Environment(Protocol):
 
     primary_name: str
     entities: tuple[DrillEntity, ...]
+    network: NetworkSettings
+    max_receive_rate: float | None
+    """Messages a second that can be received without being throttled; None: no limit."""
 
     @property
     def primary(self) -> str:
-        """The connection string of the primary."""
+        """The connection string or the host of the primary."""
 
     @property
     def secondary(self) -> str:
-        """The connection string of the secondary."""
+        """The connection string or the host of the secondary."""
 
     def open(self) -> str:
         """Start the namespaces if necessary, and create the entities."""
@@ -49,11 +55,16 @@ class LocalEnvironment:
     primary."""
 
     primary_name = "primary"
+    network = DIRECT
 
-    def __init__(self, folder: Path) -> None:
-        self._primary = EmulatorProcess("primary", folder=folder)
-        self._secondary = EmulatorProcess("secondary", folder=folder)
+    def __init__(self, folder: Path, tier: str | None = None) -> None:
+        """Raises ConfigurationError for an unknown tier."""
+        self._primary = EmulatorProcess("primary", folder=folder, tier=tier)
+        self._secondary = EmulatorProcess("secondary", folder=folder, tier=tier)
+        self._tier = "" if tier is None else f" of the tier {tier}"
         self.entities = entities()
+        limited = tier is not None and tier_of(tier).is_throttled
+        self.max_receive_rate = MAX_RECEIVE_RATE if limited else None
 
     @property
     def primary(self) -> str:
@@ -68,8 +79,8 @@ class LocalEnvironment:
             emulator.start()
         create_entities(self.primary, self.entities)
         return (
-            f"Started two local namespaces: primary (process {self._primary.pid}) and secondary "
-            f"(process {self._secondary.pid})."
+            f"Started two local namespaces{self._tier}: primary (process {self._primary.pid}) and "
+            f"secondary (process {self._secondary.pid})."
         )
 
     def start_outage(self) -> str:
@@ -90,18 +101,21 @@ class ExistingEnvironment:
     """Two existing namespaces, in which the drill creates its own entities and removes them. The
     outage disables these entities for sending, so that sends fail as in a real outage."""
 
-    def __init__(self, primary: str, secondary: str) -> None:
+    max_receive_rate: float | None = MAX_RECEIVE_RATE
+
+    def __init__(self, primary: str, secondary: str, network: NetworkSettings = DIRECT) -> None:
         self.primary = primary
         self.secondary = secondary
+        self.network = network
         self.primary_name = f"pairbus-drill-{uuid4().hex[:8]}"
         self.entities = entities(f"{self.primary_name}/")
         self._created = False
 
     def open(self) -> str:
-        with administration(self.primary) as admin:
+        with administration(self.primary, self.network) as admin:
             admin.list_queues()  # fails without the Manage right, before anything is created
         self._created = True
-        create_entities(self.primary, self.entities)
+        create_entities(self.primary, self.entities, self.network)
         return f"Created in the primary: {', '.join(entity.path for entity in self.entities)}."
 
     def start_outage(self) -> str:
@@ -115,19 +129,19 @@ class ExistingEnvironment:
     def close(self, backlog_queues: tuple[str, ...]) -> list[str]:
         remaining: list[str] = []
         created = self.entities if self._created else ()
-        with administration(self.primary) as admin:
+        with administration(self.primary, self.network) as admin:
             for entity in created:
                 remove = (
                     admin.delete_topic if entity.type is EntityType.TOPIC else admin.delete_queue
                 )
                 remaining += _remove(remove, entity.path)
-        with administration(self.secondary) as admin:
+        with administration(self.secondary, self.network) as admin:
             for queue in backlog_queues:
                 remaining += _remove(admin.delete_queue, queue)
         return remaining
 
     def _set_status(self, status: EntityStatus) -> None:
-        with administration(self.primary) as admin:
+        with administration(self.primary, self.network) as admin:
             for entity in self.entities:
                 admin.set_status(entity.path, status)
 
@@ -143,9 +157,11 @@ def _remove(remove: Callable[[str], object], path: str) -> list[str]:
     return []
 
 
-def create_entities(primary: str, drill_entities: tuple[DrillEntity, ...]) -> None:
+def create_entities(
+    primary: str, drill_entities: tuple[DrillEntity, ...], network: NetworkSettings = DIRECT
+) -> None:
     """Create the entities, with duplicate detection."""
-    with administration(primary) as admin:
+    with administration(primary, network) as admin:
         for entity in drill_entities:
             if entity.type is EntityType.TOPIC:
                 admin.create_topic(
@@ -161,8 +177,3 @@ def create_entities(primary: str, drill_entities: tuple[DrillEntity, ...]) -> No
                     duplicate_detection_history_time_window=DUPLICATE_DETECTION_WINDOW,
                     requires_session=entity.type is EntityType.SESSION_QUEUE,
                 )
-
-
-def administration(connection_string: str) -> AdministrationClient:
-    """Return an administration client for a connection string."""
-    return AdministrationClient(AdministrationOptions.from_connection_string(connection_string))

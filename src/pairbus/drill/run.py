@@ -13,6 +13,7 @@ from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusClient
 
 from pairbus.drill.collect import collect
+from pairbus.drill.connections import client_options, sdk_client
 from pairbus.drill.costs import OutageTimes, drill_cost, forecast_counts
 from pairbus.drill.environments import Environment
 from pairbus.drill.milestones import Milestone
@@ -102,11 +103,16 @@ class Drill:
         with contextlib.ExitStack() as resources:
             resources.callback(lambda: self._clean_up(backlog_queues))
             self._report(self._environment.open())
-            sdk_client = resources.enter_context(
-                ServiceBusClient.from_connection_string(self._environment.primary, **RETRIES)
+            network = self._environment.network
+            primary, secondary = (
+                resources.enter_context(sdk_client(text, network, **settings))
+                for text, settings in (
+                    (self._environment.primary, RETRIES),
+                    (self._environment.secondary, {}),
+                )
             )
-            options = self._pairing_options()
-            client = self._client = resources.enter_context(pair_namespace(sdk_client, options))
+            options = self._pairing_options(secondary)
+            client = self._client = resources.enter_context(pair_namespace(primary, options))
             backlog_queues = client.backlog_queues
             self._report(
                 f"Paired the namespaces: {len(backlog_queues)} backlog queues, failover after "
@@ -134,6 +140,8 @@ class Drill:
             environment.entities,
             senders.sessions,
             client.backlog_queues,
+            max_rate=environment.max_receive_rate,
+            network=environment.network,
         )
         primary = client.status().primary
         client.close()  # writes the rest of the ledger
@@ -160,9 +168,9 @@ class Drill:
         if remaining := self._environment.close(backlog_queues):
             self._report(f"Could not remove {', '.join(remaining)}. Remove them by hand.")
 
-    def _pairing_options(self) -> SendAvailabilityOptions:
+    def _pairing_options(self, secondary: ServiceBusClient) -> SendAvailabilityOptions:
         return SendAvailabilityOptions(
-            secondary=self._environment.secondary,
+            secondary=secondary,
             primary_name=self._environment.primary_name,
             backlog_queue_count=self._options.backlog_queue_count,
             failover_interval=self._options.failover_interval,
@@ -232,13 +240,10 @@ class Drill:
         from pairbus.syphon.query import Syphon
 
         spark.wait()
-        namespaces: Any = {
-            "primary": self._environment.primary,
-            "secondary": self._environment.secondary,
-        }
         syphon = Syphon(
             SyphonOptions(
-                **namespaces,
+                primary=client_options(self._environment.primary, self._environment.network),
+                secondary=client_options(self._environment.secondary, self._environment.network),
                 primary_name=self._environment.primary_name,
                 backlog_queue_count=self._options.backlog_queue_count,
                 ledger=str(self._ledger),

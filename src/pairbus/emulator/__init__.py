@@ -9,14 +9,33 @@ if TYPE_CHECKING:
     from pairbus.emulator.namespace import LocalNamespace
     from pairbus.emulator.namespace_factory import NamespaceFactory
     from pairbus.emulator.process import EmulatedNamespace, EmulatorProcess
+    from pairbus.emulator.tiers import PREMIUM, STANDARD, UNLIMITED, NamespaceTier
+    from pairbus.emulator.token_issuer import Role, TokenIssuer
 
-__all__ = ["EmulatedNamespace", "EmulatorProcess", "LocalNamespace", "NamespaceFactory"]
+__all__ = [
+    "PREMIUM",
+    "STANDARD",
+    "UNLIMITED",
+    "EmulatedNamespace",
+    "EmulatorProcess",
+    "LocalNamespace",
+    "NamespaceFactory",
+    "NamespaceTier",
+    "Role",
+    "TokenIssuer",
+]
 
 _MODULES = {
+    "PREMIUM": "tiers",
+    "STANDARD": "tiers",
+    "UNLIMITED": "tiers",
     "EmulatedNamespace": "process",
     "EmulatorProcess": "process",
     "LocalNamespace": "namespace",
     "NamespaceFactory": "namespace_factory",
+    "NamespaceTier": "tiers",
+    "Role": "token_issuer",
+    "TokenIssuer": "token_issuer",
 }
 
 

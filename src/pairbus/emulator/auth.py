@@ -5,8 +5,9 @@ names, the expiry, and the path that it covers. A token for the namespace covers
 for an entity also covers the paths below it (`/Subscriptions/x`, `/$management`,
 `/$DeadLetterQueue`). A token for the host of another namespace is refused.
 
-Other tokens (JWTs of Microsoft Entra ID) cannot be verified without the keys of their issuer. They
-are refused, unless the namespace trusts all bearer tokens.
+Other tokens are verified by the token issuer of the namespace (see `token_issuer`). Those of
+Microsoft Entra ID cannot be verified without its keys. They are refused, unless the namespace
+trusts all bearer tokens.
 
 Tokens and keys appear in no `repr` and in no error.
 """
@@ -36,6 +37,10 @@ GRACE_S = 300.0
 token only 60 seconds after it has expired."""
 
 MAX_TOKEN = 16384
+UNKNOWN_ISSUER = (
+    "InvalidIssuer: this is neither a shared access signature nor a token of the emulator's issuer."
+    " Use one of these, or start the namespace with trust_bearer_tokens."
+)
 _SIGNATURE, _BEARER = "sharedaccesssignature", "bearer"
 
 
@@ -113,7 +118,9 @@ class Authority:
     """Verifies tokens and keys, and returns their claims.
 
     `entity_rules` returns the rules of an entity by its path in lower case, or none if there is no
-    such entity. `accepts_host` returns True if an address is one of this namespace.
+    such entity. `accepts_host` returns True if an address is one of this namespace. `verify_bearer`
+    returns the claims of a bearer token, or raises NotAuthorized. Without `local_authentication`,
+    shared access keys and signatures are refused.
     """
 
     def __init__(
@@ -123,7 +130,11 @@ class Authority:
         entity_rules: Callable[[str], Iterable[SharedAccessRule]] = lambda _: (),
         trust_bearer_tokens: bool = False,
         accepts_host: Callable[[str], bool] = lambda _: True,
+        verify_bearer: Callable[[str, float], Claims] | None = None,
+        local_authentication: bool = True,
     ) -> None:
+        self._verify_bearer = verify_bearer
+        self._local_authentication = local_authentication
         self._accepts_host = accepts_host
         self._rules = tuple(rules)
         self._entity_rules = entity_rules
@@ -147,16 +158,15 @@ class Authority:
         if len(token) > MAX_TOKEN:
             raise NotAuthorized(f"MalformedToken: the token is longer than {MAX_TOKEN} characters")
         if scheme.lower() == _SIGNATURE:
+            self._require_local_authentication()
             claims = self._claims_of_signature(rest)
         elif self._trust_bearer_tokens:
             expiry = _expiry_of_jwt(token)
             claims = Claims(issuer="bearer", path="", rights=frozenset(Right), expires_at=expiry)
+        elif self._verify_bearer is not None:
+            claims = self._verify_bearer(token, now)
         else:
-            raise NotAuthorized(
-                "InvalidIssuer: this is not a shared access signature, and a local namespace "
-                "cannot verify tokens of Microsoft Entra ID. Use a shared access key, or start the "
-                "namespace with trust_bearer_tokens."
-            )
+            raise NotAuthorized(UNKNOWN_ISSUER)
         if claims.expired(now):
             raise NotAuthorized(f"ExpiredToken: the token of {claims.issuer!r} has expired")
         return claims
@@ -164,10 +174,18 @@ class Authority:
     def claims_of_key(self, name: str, key: str) -> Claims:
         """Return the claims of SASL PLAIN, with a rule of the namespace as the user and one of its
         keys as the password. Raises NotAuthorized."""
+        self._require_local_authentication()
         for rule in self._rules:
             if rule.name == name and rule.has_key(key):
                 return Claims(issuer=rule.name, path="", rights=rule.rights)
         raise NotAuthorized("No rule of the namespace has this name and key.")
+
+    def _require_local_authentication(self) -> None:
+        if not self._local_authentication:
+            raise NotAuthorized(
+                "LocalAuthDisabled: shared access keys and signatures are disabled for this "
+                "namespace. Use a bearer token."
+            )
 
     def _claims_of_signature(self, text: str) -> Claims:
         fields = _fields(text)

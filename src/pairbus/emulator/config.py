@@ -4,7 +4,8 @@ The file is read as the official emulator reads it: comments (`//` and `/* */`) 
 are allowed, and names are case-insensitive. Properties that are left out have the defaults of
 Service Bus, not those of the official emulator (which keeps messages for an hour, and delivers them
 three times), so that a namespace behaves as in the cloud. An entity may have every property of its
-description. `Logging` is ignored.
+description. `Logging` is ignored. A namespace may have a `Tier` (standard, premium or unlimited),
+and a premium one `MessagingUnits`; the official emulator has neither.
 
 A wrong file is a ConfigurationError that names the position.
 """
@@ -34,6 +35,7 @@ from pairbus.emulator.filters.rules import (
     compile_rules,
 )
 from pairbus.emulator.jsonc import JsonNode, parse_jsonc
+from pairbus.emulator.tiers import NamespaceTier, tier_of
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.atom import property_name
 from pairbus.servicebus.entity_paths import (
@@ -69,6 +71,7 @@ class NamespaceConfig:
     name: str
     queues: tuple[QueueDescription, ...] = ()
     topics: tuple[TopicConfig, ...] = ()
+    tier: NamespaceTier | None = None
 
 
 def load_namespaces(names: Iterable[str], file: Path | None) -> list[NamespaceConfig]:
@@ -106,7 +109,7 @@ def read_config(content: str) -> tuple[NamespaceConfig, ...]:
 
 
 def _read_namespace(node: JsonNode) -> NamespaceConfig:
-    members = node.members("Name", "Queues", "Topics")
+    members = node.members("Name", "Queues", "Topics", "Tier", "MessagingUnits")
     name = _read_name(node, members, check_namespace_name)
     queues = [(item, _read_queue(item)) for item in _items(members, "Queues")]
     topics = [(item, _read_topic(item)) for item in _items(members, "Topics")]
@@ -124,7 +127,17 @@ def _read_namespace(node: JsonNode) -> NamespaceConfig:
         name=name,
         queues=tuple(queue for _, queue in queues),
         topics=tuple(topic for _, topic in topics),
+        tier=_read_tier(node, members),
     )
+
+
+def _read_tier(node: JsonNode, members: dict[str, JsonNode]) -> NamespaceTier | None:
+    if "Tier" not in members:
+        if "MessagingUnits" in members:
+            raise node.error("MessagingUnits needs a Tier")
+        return None
+    units = members["MessagingUnits"].number() if "MessagingUnits" in members else 1
+    return node.build(lambda: tier_of(members["Tier"].text(), units))
 
 
 def _read_queue(node: JsonNode) -> QueueDescription:

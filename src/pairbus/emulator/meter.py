@@ -4,6 +4,7 @@ A batch of a hundred messages is a hundred operations. Each operation has one un
 least one. An empty receive is one operation without a message. Readings survive a restart.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pairbus.emulator.storage.store import Store
@@ -21,10 +22,16 @@ class MeterReading:
 
 
 class Meter:
-    """Counts in memory, and writes the totals with each commit."""
+    """Counts in memory, and writes the totals with each commit.
 
-    def __init__(self, store: Store) -> None:
+    `on_operation` is called with the kind and size of each operation.
+    """
+
+    def __init__(
+        self, store: Store, on_operation: Callable[[str, int], None] | None = None
+    ) -> None:
         self._store = store
+        self._on_operation = on_operation
         self._readings: dict[tuple[str, str], MeterReading] = {
             (entity, kind): MeterReading(*totals) for entity, kind, *totals in store.meter_rows()
         }
@@ -48,6 +55,8 @@ class Meter:
         reading.bytes += size
         reading.units += units
         self._changed.add(key)
+        if self._on_operation is not None:
+            self._on_operation(kind, size)
 
     def save(self) -> None:
         """Write changed totals, as part of the next commit."""

@@ -18,13 +18,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pairbus.emulator.admin.api import AdministrationApi
-from pairbus.emulator.admin.control import CONTROL_PREFIX, ControlApi
+from pairbus.emulator.admin.handler import administration_handler
+from pairbus.emulator.admin.identity import IDENTITY_PATH
 from pairbus.emulator.auth import SharedAccessRule
 from pairbus.emulator.clock import machine_ms
 from pairbus.emulator.config import NamespaceConfig
 from pairbus.emulator.connections.certificates import ensure_certificates
-from pairbus.emulator.connections.protocols import RequestHandler
 from pairbus.emulator.connections.server import Listener
 from pairbus.emulator.connections.transports import OpenTransports
 from pairbus.emulator.entities.descriptions import (
@@ -35,7 +34,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.faults import Fault
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.host_names import HostNames, is_any, is_loopback
+from pairbus.emulator.host_names import HostNames, is_loopback, public_host
 from pairbus.emulator.meter import MeterReading
 from pairbus.emulator.port import ReservedPort
 from pairbus.emulator.provisioning import create_missing
@@ -43,8 +42,10 @@ from pairbus.emulator.root_key import ROOT_RULE, check_rules, load_key, root_rul
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.store import Store
+from pairbus.emulator.tiers import UNLIMITED, NamespaceTier, tier_of
+from pairbus.emulator.token_issuer import KEY_FILE, EmulatorCredential, Role, TokenIssuer
 from pairbus.errors import StateError
-from pairbus.servicebus.addresses import LOCALHOST, format_address
+from pairbus.servicebus.addresses import format_address
 from pairbus.servicebus.entity_paths import check_namespace_name
 
 logger = logging.getLogger(__name__)
@@ -67,9 +68,15 @@ class LocalNamespace:
 
     `rules` are shared access rules of the namespace, in addition to the root rule. If `host` is
     reachable from the network, only TLS is served. The certificate is valid for `host` and for
-    `host_names`. Tokens must be for one of these, for a loopback address, or for a host whose first
-    label is `name`. `allow_plaintext` also serves connections without TLS, over which anyone on the
-    network can read tokens and messages.
+    `host_names`; if `host` is 0.0.0.0, also for the name of this machine. Tokens must be for one of
+    these, for a loopback address, or for a host whose first label is `name`. `allow_plaintext` also
+    serves connections without TLS, over which anyone on the network can read tokens and messages.
+
+    Bearer tokens are verified by `token_issuer`; by default each namespace has one, with a key in
+    its folder. Without `local_authentication`, only bearer tokens are accepted. With
+    `trust_bearer_tokens`, every bearer token is accepted, unverified.
+
+    `tier` is `standard`, `premium` or `unlimited`, or a `NamespaceTier` with other limits.
 
     If the disk fails (it is full or broken), the namespace stops by itself: it confirms nothing
     that is not on disk, closes all connections, and every call raises StateError until `start` is
@@ -88,10 +95,14 @@ class LocalNamespace:
         rules: Iterable[SharedAccessRule] = (),
         host_names: Iterable[str] = (),
         allow_plaintext: bool = False,
+        token_issuer: TokenIssuer | None = None,
+        local_authentication: bool = True,
         on_failure: Callable[[], None] | None = None,
+        tier: NamespaceTier | str = UNLIMITED,
     ) -> None:
         check_namespace_name(name)
         self.name = name
+        self.tier = tier_of(tier)
         self._rules = check_rules(rules)
         self._tls_only = not (is_loopback(host) or allow_plaintext)
         self._folder_is_temporary = folder is None
@@ -101,15 +112,20 @@ class LocalNamespace:
         self._port = ReservedPort(host, port, folder=self.folder)
         self._now_ms = machine_ms if now_ms is None else now_ms
         self._trust_bearer_tokens = trust_bearer_tokens
-        self._public_host = LOCALHOST if is_loopback(host) or is_any(host) else host
         host_names = tuple(host_names)
+        self._public_host = public_host(host, host_names)
         self._host_names = HostNames(name, host, host_names)
         self._database = self.folder / "namespace.db"
         with StoreLock(self._database):  # two first starts at once would create two keys
             self._certificates = ensure_certificates(
-                self.folder, (self._public_host, *host_names), now=datetime.now(UTC)
+                self.folder, self._host_names.certificate_names, now=datetime.now(UTC)
             )
             self._key = load_key(self.folder / "keys.json")
+            if token_issuer is None:
+                token_issuer = TokenIssuer(self.folder / KEY_FILE, now_ms=self._now_ms)
+        self.token_issuer = token_issuer
+        """Issues the tokens that this namespace accepts."""
+        self._local_authentication = local_authentication
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runtime: NamespaceRuntime | None = None
@@ -147,6 +163,17 @@ class LocalNamespace:
         return (
             f"Endpoint=sb://{address}/;SharedAccessKeyName={rule};SharedAccessKey={key};{plaintext}"
         )
+
+    def credential(self, *roles: Role | str) -> EmulatorCredential:
+        """Return a credential for the SDK, with the role Data Owner if none is given. For the async
+        SDK, use `token_issuer.async_credential`."""
+        return self.token_issuer.credential(*roles)
+
+    @property
+    def identity_endpoint(self) -> str:
+        """The URL at which azure-identity gets tokens (IDENTITY_ENDPOINT)."""
+        scheme = "https" if self._tls_only else "http"
+        return f"{scheme}://{format_address(self._public_host, self.port)}/{IDENTITY_PATH}"
 
     @property
     def ca_file(self) -> str:
@@ -335,12 +362,13 @@ class LocalNamespace:
             )
             listening = resources.enter_context(self._port.listen())
             runtime = self._runtime = self._create_runtime(store)
+            created_ms = int((self.folder / "keys.json").stat().st_mtime * 1000)
             listener = Listener(
                 runtime,
                 listening,
                 transports,
                 self._certificates.server_context(),
-                self._administration(runtime),
+                administration_handler(runtime, created_ms, self.token_issuer),
                 tls_only=self._tls_only,
             )
             self._loop = asyncio.get_running_loop()
@@ -362,19 +390,7 @@ class LocalNamespace:
             call_soon=asyncio.get_running_loop().call_soon,
             trust_bearer_tokens=self._trust_bearer_tokens,
             accepts_host=self._host_names.accepts,
-        )
-
-    def _administration(self, runtime: NamespaceRuntime) -> RequestHandler:
-        control = ControlApi(runtime.faults, runtime.meter, runtime.clock, runtime.advance)
-        admin = AdministrationApi(
-            runtime.entities,
-            runtime.authority,
-            namespace=self.name,
-            created_ms=int((self.folder / "keys.json").stat().st_mtime * 1000),
-            meter=runtime.meter.add_without_message,
-            extensions={CONTROL_PREFIX: control.handle},
-        )
-        clock = runtime.clock
-        return lambda request, scheme: admin.handle(
-            request, clock.now_ms(), scheme=scheme, token_now_ms=clock.machine_ms()
+            verify_bearer=self.token_issuer.verify,
+            local_authentication=self._local_authentication,
+            tier=self.tier,
         )

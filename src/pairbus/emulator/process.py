@@ -31,6 +31,8 @@ from pairbus.emulator.config import load_namespaces
 from pairbus.emulator.control_client import advance_clock, read_clock
 from pairbus.emulator.control_socket import NamespaceAction, request_action
 from pairbus.emulator.port import ReservedPort
+from pairbus.emulator.tiers import tier_of
+from pairbus.emulator.token_issuer import EmulatorCredential, Role, TokenIssuer
 from pairbus.errors import StateError
 
 START_S = 60.0
@@ -47,15 +49,20 @@ class EmulatedNamespace:
     connection_string: str = field(repr=False)
     ca_file: str
     """The file that verifies the TLS certificate (`connection_verify` of the SDK)."""
+    token_key_file: str
+    """The key of the token issuer, which `TokenIssuer` takes."""
+    identity_endpoint: str
+    identity_header: str = field(repr=False)
+    """With IDENTITY_ENDPOINT and IDENTITY_HEADER set to these, azure-identity gets tokens here."""
 
 
 class EmulatorProcess:
     """`pairbus emulator` as a child process, which ends with this process, however that ends. It
     needs the extras `emulator` and `cli`.
 
-    `names`, `queues`, `config` and `folder` are the options of the command. Without a folder, data
-    is kept in a temporary one, which `close` removes. Ports, keys and data survive `kill` and
-    `terminate`; on Linux no other program gets the ports until `close`.
+    `names`, `queues`, `config`, `folder` and `tier` are the options of the command. Without a
+    folder, data is kept in a temporary one, which `close` removes. Ports, keys and data survive
+    `kill` and `terminate`; on Linux no other program gets the ports until `close`.
 
     Used as a context manager, the process is started on entry and closed on exit. A process that
     is paused when this process ends stays paused.
@@ -69,8 +76,10 @@ class EmulatorProcess:
         config: Path | str | None = None,
         port: int = 0,
         start_timeout_s: float = START_S,
+        local_authentication: bool = True,
+        tier: str | None = None,
     ) -> None:
-        """Raises ConfigurationError or OSError if `config` cannot be read."""
+        """Raises ConfigurationError or OSError if `config` cannot be read or `tier` is unknown."""
         config_file = None if config is None else Path(config)
         configs = load_namespaces(names, config_file)
         self.names = tuple(config.name for config in configs)
@@ -78,6 +87,10 @@ class EmulatorProcess:
         self._options += [word for queue in queues for word in ("--queue", queue)]
         if config_file is not None:
             self._options += ["--config", str(config_file)]
+        if not local_authentication:
+            self._options.append("--disable-local-auth")
+        if tier is not None:
+            self._options += ["--tier", tier_of(tier).name]
         self._folder = None if folder is None else Path(folder)
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
         self._ports = [
@@ -121,6 +134,10 @@ class EmulatorProcess:
     def ca_file(self) -> str:
         """CA file of the first namespace."""
         return self._first.ca_file
+
+    def credential(self, *roles: Role | str) -> EmulatorCredential:
+        """Return a credential for the SDK, with the role Data Owner if none is given."""
+        return TokenIssuer(self._first.token_key_file).credential(*roles)
 
     @property
     def _first(self) -> EmulatedNamespace:

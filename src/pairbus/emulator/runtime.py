@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from pairbus.emulator.auth import Authority, SharedAccessRule
+from pairbus.emulator.auth import Authority, Claims, SharedAccessRule
 from pairbus.emulator.clock import NamespaceClock
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.queue import MessageQueue
@@ -24,6 +24,7 @@ from pairbus.emulator.faults import Faults
 from pairbus.emulator.meter import Meter
 from pairbus.emulator.storage.database import StoreFailed
 from pairbus.emulator.storage.store import Store
+from pairbus.emulator.tiers import UNLIMITED, NamespaceTier, Throttle
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +52,12 @@ class NamespaceRuntime:
         call_soon: Callable[[Callable[[], None]], object],
         trust_bearer_tokens: bool = False,
         accepts_host: Callable[[str], bool] = lambda _: True,
+        verify_bearer: Callable[[str, float], Claims] | None = None,
+        local_authentication: bool = True,
+        tier: NamespaceTier = UNLIMITED,
     ) -> None:
         """`now_ms` returns the time of this machine. `call_soon` schedules a callback for the next
-        round of the event loop. `accepts_host` returns True if a token for an address is for this
-        namespace."""
+        round of the event loop. The last four arguments are those of `Authority`."""
         self.name = name
         self.store = store
         self.clock = NamespaceClock(now_ms, store.clock_offset_ms())
@@ -63,23 +66,29 @@ class NamespaceRuntime:
         self.incoming_links: set[IncomingLink] = set()
         self.outgoing_links: dict[int, list[OutgoingLink]] = {}
         """Attached receivers by the id of their queue."""
-        self.meter = Meter(store)
+        self.tier = tier
+        self.throttle = Throttle(name, tier, self.now_ms) if tier.is_throttled else None
+        self.meter = Meter(store, None if self.throttle is None else self.throttle.count)
         self.faults = Faults()
         self.entities = EntityRegistry(
             store,
             self.new_token,
             on_available=self.messages_available,
             on_deleted=self._detach_receivers,
+            complete=tier.complete,
         )
         self.authority = Authority(
             rules,
             entity_rules=self._entity_rules,
             trust_bearer_tokens=trust_bearer_tokens,
             accepts_host=accepts_host,
+            verify_bearer=verify_bearer,
+            local_authentication=local_authentication,
         )
         self._call_soon = call_soon
         self._turn_scheduled = False
         self._queues_to_deliver: dict[int, MessageQueue] = {}
+        self._queues_to_retry: dict[int, MessageQueue] = {}
         self._replies: list[Callable[[], object]] = []
         self._unflushed: dict[Flushable, None] = {}
 
@@ -93,6 +102,10 @@ class NamespaceRuntime:
         """Deliver messages of a queue in the next turn."""
         self._queues_to_deliver[queue.id] = queue
         self.schedule_turn()
+
+    def deliver_later(self, queue: MessageQueue) -> None:
+        """Deliver messages of a queue after the next tick."""
+        self._queues_to_retry[queue.id] = queue
 
     def add_receiver(self, link: "OutgoingLink") -> None:
         self.outgoing_links.setdefault(link.queue.id, []).append(link)
@@ -168,6 +181,9 @@ class NamespaceRuntime:
         for links in list(self.outgoing_links.values()):
             for link in tuple(links):
                 self._isolate(link, link.tick)
+        queues, self._queues_to_retry = self._queues_to_retry, {}
+        for queue in queues.values():
+            self.messages_available(queue)
         if self.store.is_dirty:
             self.schedule_turn()
 

@@ -5,14 +5,15 @@ from typing import Any
 
 from azure.servicebus.exceptions import MessageSizeExceededError
 
+from pairbus.amqp.batch import size_in_batch
 from pairbus.errors import MessageTooLargeForBacklog, PairbusError, SendUnavailable
 from pairbus.pairing.effects import Operation
 from pairbus.pairing.failures import BacklogFailure, backlog_failure_of
 from pairbus.pairing.outcomes import CallOutcomes
 from pairbus.pairing.payloads import Payloads, check_size, fill_batch
 from pairbus.pairing.rotation import QueueClaim
-from pairbus.pairing.sdk import batch_of
-from pairbus.pairing.sdk_transfers import may_have_arrived
+from pairbus.pairing.sdk import LinkLimits, batch_of, link_limits
+from pairbus.pairing.sdk_transfers import may_have_arrived, single_message
 from pairbus.pairing.sender_base import SenderCall
 
 
@@ -101,10 +102,11 @@ def _store_in_queue(
         with claim:
             try:
                 # If the connection fails, no other queue is tried: opening gets all of the time.
-                batch = yield from _call(attempt, queue, _create_batch, is_last=True)
+                limits = yield from _call(attempt, queue, link_limits, is_last=True)
                 link_open = True
-                filled = _first_batch(payloads, positions, batch)
-                full = batch_of((payloads[position] for position in filled), batch)
+                call.links.factory.note_message_limit(queue, limits.max_message_size)
+                filled = _first_batch(payloads, positions, limits)
+                full = _make_batch([payloads[position] for position in filled], limits.batch)
                 yield from _send_batch(attempt, queue, full, is_last, filled, outcomes)
             except PairbusError:
                 raise
@@ -153,13 +155,19 @@ def _claim(call: SenderCall, fixed_queue: str | None, tried: tuple[str, ...]) ->
     return None if fixed_queue in tried else call.pairing.backlog.claim(fixed_queue)
 
 
-def _first_batch(payloads: list[bytes], positions: list[int], batch: Any) -> list[int]:
-    """Return the first positions, as many as fit into one batch. Raises MessageTooLargeForBacklog
-    if one of the messages fits into none."""
-    limit = batch.max_size_in_bytes
+def _first_batch(payloads: list[bytes], positions: list[int], limits: LinkLimits) -> list[int]:
+    """Return the first positions, as many as fit into one batch, or one whose message fits into
+    none. Raises MessageTooLargeForBacklog if one of the messages is too large by itself."""
     for position in positions:
-        check_size(payloads[position], limit)
-    return fill_batch(payloads, positions, limit)
+        check_size(payloads[position], limits.max_message_size)
+    return fill_batch(payloads, positions, limits.batch.max_size_in_bytes)
+
+
+def _make_batch(payloads: list[bytes], empty: Any) -> Any:
+    """Return a batch, or a single message if it is too large for a batch."""
+    if len(payloads) == 1 and size_in_batch(len(payloads[0])) > empty.max_size_in_bytes:
+        return single_message(payloads[0], empty)
+    return batch_of(payloads, empty)
 
 
 def _send_batch(
@@ -183,7 +191,3 @@ def _call(call: SenderCall, queue: str, function: Any, is_last: bool) -> Operati
     """Call the sender of a backlog queue. Half of the time is kept for other queues to try."""
     timeout_s = call.left_s if is_last else call.left_s / 2
     return (yield from call.links.call_backlog(queue, function, timeout_s))
-
-
-def _create_batch(sender: Any) -> Any:
-    return sender.create_message_batch()

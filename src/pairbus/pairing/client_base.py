@@ -129,6 +129,8 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
         self._factory = LinkFactory(
             plan.primary, plan.secondary, plan.usage, interruptible=driver.interruptible
         )
+        for queue, size in plan.message_limits.items():
+            self._factory.note_message_limit(queue, size)
         self._pairing = PairingState(
             plan.options,
             primary=str(plan.primary_id),

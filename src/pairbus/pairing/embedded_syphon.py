@@ -1,12 +1,10 @@
 """Runs the syphon inside the application's process (`enable_syphon=True`)."""
 
-import inspect
-import pickle
+import asyncio
 import threading
 from collections.abc import Callable
-from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
@@ -19,7 +17,7 @@ from pairbus.pairing.sdk_clients import SdkClient
 from pairbus.pairing.state import PairingState
 from pairbus.servicebus.addresses import split_host
 from pairbus.servicebus.tokens import (
-    Credential,
+    HeldCredential,
     SharedAccessKey,
     SharedAccessSignature,
     TokenSource,
@@ -137,9 +135,11 @@ def syphon_options(
     secondary: SdkClient,
     options: SendAvailabilityOptions,
     queues: tuple[str, ...],
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> "SyphonOptions":
-    """Return the options of a syphon for two clients of the SDK. Raises ConfigurationError if Spark
-    is not installed, or if a setting of a client cannot be sent to Spark workers."""
+    """Return the options of a syphon for two clients of the SDK; `loop` is the event loop of
+    asynchronous clients. Raises ConfigurationError if Spark is not installed, or if a setting of a
+    client cannot be sent to Spark workers."""
     try:
         from pairbus.syphon.options import SyphonOptions
         from pairbus.syphon.query import Syphon  # noqa: F401  fails now if Spark is missing
@@ -150,8 +150,8 @@ def syphon_options(
     given: object = options.syphon_options
     if given is None:
         return SyphonOptions(
-            primary=client_options(primary, "primary"),
-            secondary=client_options(secondary, "secondary"),
+            primary=client_options(primary, "primary", loop),
+            secondary=client_options(secondary, "secondary", loop),
             queues=queues,
         )
     if not isinstance(given, SyphonOptions):
@@ -161,13 +161,13 @@ def syphon_options(
     return given
 
 
-def client_options(client: SdkClient, role: str) -> ClientOptions:
+def client_options(
+    client: SdkClient, role: str, loop: asyncio.AbstractEventLoop | None = None
+) -> ClientOptions:
     """Return the options with which our AMQP client connects like an SDK client. Raises
     ConfigurationError."""
     if sdk_clients.ssl_context_of(client) is not None:
         raise _not_supported(role, "its SSL context cannot be sent to Spark workers")
-    if not sdk_clients.uses_plain_tcp(client):
-        raise _not_supported(role, "the syphon supports AMQP over TCP without a proxy only")
     host, port = split_host(client.fully_qualified_namespace)
     dial = None
     if endpoint := sdk_clients.custom_endpoint_of(client):
@@ -177,12 +177,14 @@ def client_options(client: SdkClient, role: str) -> ClientOptions:
         port=port,
         endpoint_host=dial,
         tls=sdk_clients.uses_tls(client),
+        transport="websocket" if sdk_clients.uses_websockets(client) else "tcp",
+        proxy=sdk_clients.proxy_of(client),
         ca_file=sdk_clients.ca_file_of(client),
-        tokens=_tokens(client, role),
+        tokens=_tokens(client, loop),
     )
 
 
-def _tokens(client: SdkClient, role: str) -> TokenSource:
+def _tokens(client: SdkClient, loop: asyncio.AbstractEventLoop | None) -> TokenSource:
     credential = sdk_clients.credential_of(client)
     if isinstance(credential, AzureNamedKeyCredential):
         return SharedAccessKey(*credential.named_key)
@@ -193,19 +195,8 @@ def _tokens(client: SdkClient, role: str) -> TokenSource:
             return SharedAccessKey(name, key)
         case str(signature):
             return SharedAccessSignature(signature)
-    if inspect.iscoroutinefunction(getattr(credential, "get_token", None)):
-        raise _not_supported(role, "Spark workers cannot use its asynchronous credential")
-    try:
-        pickle.dumps(credential)
-    except Exception as exc:  # pickle raises any exception of the object
-        raise _not_supported(
-            role, f"its credential cannot be sent to Spark workers ({exc})"
-        ) from exc
-    return Credential(partial(_identity, credential))
-
-
-def _identity(credential: Any) -> Any:
-    return credential
+    timeout_s = sdk_clients.REQUEST_TIMEOUT_S
+    return HeldCredential(sdk_clients.BlockingCredential(credential, timeout_s, loop))
 
 
 def _not_supported(role: str, reason: str) -> ConfigurationError:

@@ -10,6 +10,7 @@ from pairbus.pairing.sdk_clients import forget_links, without_retries
 from pairbus.pairing.sdk_opening import make_opening_interruptible
 from pairbus.pairing.sdk_transfers import record_transfers
 from pairbus.pairing.usage import PairingUsage
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 
 
 class LinkFactory:
@@ -24,6 +25,8 @@ class LinkFactory:
         self._interruptible = interruptible
         self._links: WeakSet[Any] = WeakSet()
         self.usage = usage
+        self._message_limits: dict[str, int] = {}
+        """The limits for single messages of the backlog queues, as far as they are known."""
         notify_after_fork(self)
 
     def after_fork_in_child(self) -> None:
@@ -31,6 +34,15 @@ class LinkFactory:
         clients of the SDK in a child."""
         for client in (self._primary, self._secondary):
             forget_links(client, self._links)
+
+    @property
+    def backlog_message_limit(self) -> int:
+        """The size of a message that every backlog queue accepts, as far as is known."""
+        return min(self._message_limits.values(), default=MAX_MESSAGE_SIZE_STANDARD)
+
+    def note_message_limit(self, queue: str, size: int) -> None:
+        """Note the limit for single messages that a backlog queue has."""
+        self._message_limits[queue] = size
 
     def primary_sender(self, create: Callable[[], Any]) -> Any:
         """Return a sender of the primary."""

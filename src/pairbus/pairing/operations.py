@@ -69,7 +69,8 @@ def schedule(
         raise not_a_message(messages)
     prepared = prepare(messages)
     if call.pairing.options.check_backlog_size:
-        check_backlog_size(prepared, call.links.entity, enqueue_at)
+        limit = call.links.factory.backlog_message_limit
+        check_backlog_size(prepared, call.links.entity, limit, enqueue_at)
     payloads = Payloads(prepared)
     call = call.of(message_count(prepared))
 

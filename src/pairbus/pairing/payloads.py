@@ -156,8 +156,9 @@ def _milliseconds(time: datetime) -> int:
 
 
 def check_size(payload: bytes, limit: int) -> None:
-    """Raise MessageTooLargeForBacklog if a message exceeds the limits of a backlog queue."""
-    size = size_in_batch(len(payload))
+    """Raise MessageTooLargeForBacklog if a message exceeds the limits of a backlog queue. `limit`
+    is that for single messages."""
+    size = len(payload)
     if size > limit:
         raise MessageTooLargeForBacklog(
             f"A message of {size} bytes does not fit into the backlog, which allows {limit} bytes. "
@@ -172,10 +173,12 @@ def check_size(payload: bytes, limit: int) -> None:
             )
 
 
-def check_backlog_size(messages: Any, path: str, enqueue_at: datetime | None = None) -> None:
+def check_backlog_size(
+    messages: Any, path: str, limit: int, enqueue_at: datetime | None = None
+) -> None:
     """Raise MessageTooLargeForBacklog for prepared messages that would not fit into the backlog."""
     for payload in Payloads(messages).for_backlog(path, enqueue_at):
-        check_size(payload, MAX_MESSAGE_SIZE_STANDARD)
+        check_size(payload, limit)
 
 
 def fill_batch(payloads: list[bytes], positions: list[int], limit: int) -> list[int]:

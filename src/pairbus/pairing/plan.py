@@ -22,6 +22,7 @@ from pairbus.servicebus.addresses import namespace_name
 from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.atom import QueueProperties
 from pairbus.servicebus.backlog_paths import backlog_paths
+from pairbus.servicebus.limits import KB
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
@@ -52,6 +53,8 @@ class PairingPlan:
     """Clock and randomness, which tests replace."""
     mismatches: list[SettingMismatch] = field(default_factory=list)
     """The settings of existing backlog queues that are worse than ours, after `backlog_queues`."""
+    message_limits: dict[str, int] = field(default_factory=dict)
+    """The largest message of existing backlog queues, where it is known, after `backlog_queues`."""
 
     def open_administration(self, *, secondary: bool = False) -> AdministrationClient:
         """Return an administration client of one namespace. Its requests are recorded in the
@@ -87,6 +90,8 @@ class PairingPlan:
             stopping.set()  # in an event loop, a cancellation does not end the thread
 
     def _check_settings(self, queue: QueueProperties) -> None:
+        if queue.max_message_size_in_kilobytes is not None:
+            self.message_limits[queue.path] = queue.max_message_size_in_kilobytes * KB
         ordered = self.options.failback == "after-drain"
         self.mismatches.extend(find_mismatches(queue, ordered=ordered))
 
@@ -144,7 +149,7 @@ def make_plan(
         paths = tuple(backlog_paths(name, options.backlog_queue_count))
         syphon = None
         if options.enable_syphon:
-            syphon = syphon_options(primary, secondary, options, paths)
+            syphon = syphon_options(primary, secondary, options, paths, loop)
         usage = None
         if options.ledger is not None:
             usage = PairingUsage(options.ledger, str(primary_id), str(secondary_id))

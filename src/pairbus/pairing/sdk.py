@@ -11,9 +11,9 @@ import contextlib
 import inspect
 import select
 import ssl
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from copy import copy
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 import azure.servicebus.aio
@@ -112,6 +112,28 @@ def batch_of(payloads: Iterable[bytes], like: ServiceBusMessageBatch) -> Service
     batch._message[DATA_SECTION].extend(bytearray(payload) for payload in payloads)
     batch._count = len(batch._message[DATA_SECTION])
     return batch
+
+
+class LinkLimits(NamedTuple):
+    """An empty batch with the limit for batches of a link, and the limit for single messages."""
+
+    batch: ServiceBusMessageBatch
+    max_message_size: int
+
+
+def link_limits(sender: Any) -> Any:
+    """Open the link of a sender, and return its LinkLimits; an awaitable in the async SDK."""
+    batch = sender.create_message_batch()
+    return _await_limits(batch, sender) if inspect.isawaitable(batch) else _limits(batch, sender)
+
+
+async def _await_limits(batch: Awaitable[ServiceBusMessageBatch], sender: Any) -> LinkLimits:
+    return _limits(await batch, sender)
+
+
+def _limits(batch: ServiceBusMessageBatch, sender: Any) -> LinkLimits:
+    require(sender, "_max_message_size_on_link")
+    return LinkLimits(batch, int(sender._max_message_size_on_link))
 
 
 def batch_settings(batch: ServiceBusMessageBatch) -> dict[str, Any]:

@@ -89,10 +89,23 @@ def uses_tls(client: SdkClient) -> bool:
     return bool(client._config.use_tls)
 
 
-def uses_plain_tcp(client: SdkClient) -> bool:
-    """Return whether a client speaks AMQP over TCP, without WebSockets and without a proxy."""
+def uses_websockets(client: SdkClient) -> bool:
+    """Return whether a client speaks AMQP over WebSockets, as it always does through a proxy."""
     config = client._config
-    return config.transport_type is TransportType.Amqp and not config.http_proxy
+    return config.transport_type is not TransportType.Amqp or bool(config.http_proxy)
+
+
+def proxy_of(client: SdkClient) -> Proxy | None:
+    """Return the HTTP proxy of a client."""
+    proxy = client._config.http_proxy
+    if not proxy:
+        return None
+    return Proxy(
+        host=proxy["proxy_hostname"],
+        port=int(proxy["proxy_port"]),
+        username=proxy.get("username"),
+        password=proxy.get("password"),
+    )
 
 
 def without_retries(client: Any) -> Any:
@@ -128,21 +141,9 @@ def administration_options(
         ca_file=ca_file_of(client) or certifi.where(),
         ssl_context=ssl_context_of(client),
         endpoint=custom_endpoint_of(client),
-        proxy=_proxy_of(client),
+        proxy=proxy_of(client),
         tokens=_CredentialTokens(client._credential, timeout_s, loop),
         timeout_s=timeout_s,
-    )
-
-
-def _proxy_of(client: SdkClient) -> Proxy | None:
-    proxy = client._config.http_proxy
-    if not proxy:
-        return None
-    return Proxy(
-        host=proxy["proxy_hostname"],
-        port=int(proxy["proxy_port"]),
-        username=proxy.get("username"),
-        password=proxy.get("password"),
     )
 
 
@@ -154,8 +155,7 @@ class _CredentialTokens:
         self, credential: Any, timeout_s: float, loop: asyncio.AbstractEventLoop | None
     ) -> None:
         self._credential = credential
-        self._timeout_s = timeout_s
-        self._loop = loop
+        self._blocking = BlockingCredential(credential, timeout_s, loop)
 
     def token(self, audience: str, now: float) -> Token:
         credential = self._credential
@@ -168,16 +168,33 @@ class _CredentialTokens:
         return self._get_token(SCOPE, JWT_TYPE)
 
     def _get_token(self, scope: str, kind: str) -> Token:
-        access = self._credential.get_token(scope)
-        if inspect.iscoroutine(access):
-            assert self._loop is not None, "an asynchronous credential needs an event loop"
-            try:
-                future = asyncio.run_coroutine_threadsafe(access, self._loop)
-            except RuntimeError:  # the loop is closed
-                access.close()
-                raise
-            try:
-                access = future.result(self._timeout_s)
-            finally:
-                future.cancel()  # after a timeout; no effect on a result
+        access = self._blocking.get_token(scope)
         return Token(access.token, kind, float(access.expires_on))
+
+
+class BlockingCredential:
+    """The credential of an SDK client, for calls in another thread. An asynchronous credential runs
+    in the event loop of its client."""
+
+    def __init__(
+        self, credential: Any, timeout_s: float, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        self._credential = credential
+        self._timeout_s = timeout_s
+        self._loop = loop
+
+    def get_token(self, *scopes: str, **options: Any) -> Any:
+        """Return an access token."""
+        access = self._credential.get_token(*scopes, **options)
+        if not inspect.iscoroutine(access):
+            return access
+        assert self._loop is not None, "an asynchronous credential needs an event loop"
+        try:
+            future = asyncio.run_coroutine_threadsafe(access, self._loop)
+        except RuntimeError:  # the loop is closed
+            access.close()
+            raise
+        try:
+            return future.result(self._timeout_s)
+        finally:
+            future.cancel()  # after a timeout; no effect on a result

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from azure.servicebus import __version__
+from azure.servicebus import ServiceBusMessageBatch, __version__
 
 from pairbus.pairing.sdk import DATA_SECTION, CallInterrupted, require
 
@@ -34,6 +34,30 @@ require(_message_class(None), "delivery", "reason")
 
 _ANSWERED = LinkDeliverySettleReason.DISPOSITION_RECEIVED
 _MAY_HAVE_ARRIVED = "_pairbus_may_have_arrived"
+
+
+class EncodedMessage:
+    """A message that is encoded already, in the place of a message of the SDK. The SDK encodes it
+    as nothing, and `_send_encoded` adds its bytes."""
+
+    _code = 0
+    """The message format, as in the SDK: not a batch."""
+    application_properties = None
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+
+    def __getitem__(self, section: int) -> None:
+        """Return None: it has no sections for the SDK to encode."""
+
+
+def single_message(payload: bytes, like: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
+    """Return an encoded message in the form of a batch, for the sender that created `like`. The
+    SDK sends it as a single message, for which the service has a higher limit."""
+    batch = ServiceBusMessageBatch(amqp_transport=like._amqp_transport)
+    batch._message = EncodedMessage(payload)
+    batch._count = 1
+    return batch
 
 
 def record_transfers(sender: Any, *, sizes: bool = False) -> None:
@@ -99,6 +123,14 @@ def _check_not_abandoned(sender: Any) -> None:
 def _record_deliveries(sender: Any) -> None:
     handler, transfers, sizes = sender._handler, sender.pairbus_transfers, sender.pairbus_sizes
     recorded: Any = None
+    encoding: Any = None
+
+    def send_encoded(message: Any) -> None:
+        nonlocal encoding
+        session = handler._link._session
+        if isinstance(message.message, EncodedMessage) and session is not encoding:
+            encoding = session
+            _send_encoded(session)
 
     def record_sizes() -> None:
         # The session is created when the handler opens, so it is looked up at each transfer.
@@ -119,6 +151,7 @@ def _record_deliveries(sender: Any) -> None:
                 _check_not_abandoned(sender)
             if sizes is not None:
                 record_sizes()
+            send_encoded(message)
             message.delivery = await transfer_message_async(message, timeout_s)
             return message.delivery
 
@@ -133,10 +166,24 @@ def _record_deliveries(sender: Any) -> None:
             _check_not_abandoned(sender)
         if sizes is not None:
             record_sizes()
+        send_encoded(message)
         message.delivery = transfer_message(message, timeout_s)
         return message.delivery
 
     handler._transfer_message = transfer
+
+
+def _send_encoded(session: Any) -> None:
+    """Let a session transfer the bytes of messages that are encoded already. It must wrap the
+    recording of sizes, which sees the bytes."""
+    outgoing_transfer = session._outgoing_transfer
+
+    def transfer(delivery: Any, *args: Any) -> Any:
+        if isinstance(delivery.message, EncodedMessage):
+            delivery.frame["payload"] = bytearray(delivery.message.payload)
+        return outgoing_transfer(delivery, *args)
+
+    session._outgoing_transfer = transfer
 
 
 # Management requests.

@@ -209,7 +209,9 @@ class PairedSenderBase(Generic[DriverT]):
         self._check_usable(timeout)
         prepared = prepare(messages)
         if self._pairing.options.check_backlog_size:
-            check_backlog_size(prepared, self.entity_name)
+            check_backlog_size(
+                prepared, self.entity_name, self._links.factory.backlog_message_limit
+            )
         return prepared
 
     def _check_usable(self, timeout: float | None) -> None:

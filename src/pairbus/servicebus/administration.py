@@ -36,18 +36,13 @@ from pairbus.servicebus.atom import (
     QueueProperties,
     TopicProperties,
 )
-from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.entity_paths import subscription_path
 from pairbus.servicebus.entity_status import EntityStatus
 from pairbus.servicebus.http_transport import HttpTransport, Proxy
-from pairbus.servicebus.limits import MAX_PAGE_SIZE
+from pairbus.servicebus.limits import MAX_PAGE_SIZE, THROTTLED
+from pairbus.servicebus.namespace_access import AnyCredential, NamespaceAccess
 from pairbus.servicebus.sockets import Clock
-from pairbus.servicebus.tokens import (
-    TokenSource,
-    acquire_token,
-    authorization_header,
-    tokens_from,
-)
+from pairbus.servicebus.tokens import TokenSource, acquire_token, authorization_header
 
 DEFAULT_TIMEOUT_S = 30.0
 _ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
@@ -89,13 +84,31 @@ class AdministrationOptions:
         cls, text: str, *, ca_file: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S
     ) -> "AdministrationOptions":
         """Return the options for a connection string. Raises ConfigurationError."""
-        parsed = ConnectionString.parse(text)
+        return cls._from_access(NamespaceAccess.from_connection_string(text), ca_file, timeout_s)
+
+    @classmethod
+    def from_host(
+        cls,
+        host: str,
+        credential: AnyCredential,
+        *,
+        ca_file: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> "AdministrationOptions":
+        """Return the options for a host and a credential of azure-identity, or a function that
+        creates one. Raises ConfigurationError."""
+        return cls._from_access(NamespaceAccess.from_host(host, credential), ca_file, timeout_s)
+
+    @classmethod
+    def _from_access(
+        cls, access: NamespaceAccess, ca_file: str | None, timeout_s: float
+    ) -> "AdministrationOptions":
         return cls(
-            host=parsed.host,
-            port=parsed.port,
-            tls=not parsed.emulator,
+            host=access.host,
+            port=access.port,
+            tls=access.tls,
             ca_file=ca_file,
-            tokens=tokens_from(parsed),
+            tokens=access.tokens,
             timeout_s=timeout_s,
         )
 
@@ -320,7 +333,7 @@ def error_of(status: int, detail: str, action: str, *, creates: bool = False) ->
         kind = OperationTimeout
     elif status == 409:
         kind = EntityExists if creates else Busy
-    elif status == 429:
+    elif status == 429 or (status == 503 and f"SubCode={THROTTLED}" in detail):
         kind = Busy
     else:
         kind = Unavailable if status >= 500 else Refused

@@ -105,6 +105,7 @@ class QueueProperties:
     default_message_time_to_live: timedelta | None = None
     dead_lettering_on_message_expiration: bool = False
     max_delivery_count: int | None = None
+    max_message_size_in_kilobytes: int | None = None
     auto_delete_on_idle: timedelta | None = None
     enable_partitioning: bool = False
     forward_to: str | None = None
@@ -279,6 +280,7 @@ def _queue(path: str, description: Element) -> QueueProperties:
         default_message_time_to_live=_span_or_none(description, "DefaultMessageTimeToLive"),
         dead_lettering_on_message_expiration=_flag(description, "DeadLetteringOnMessageExpiration"),
         max_delivery_count=_number_or_none(description, "MaxDeliveryCount"),
+        max_message_size_in_kilobytes=_number_or_none(description, "MaxMessageSizeInKilobytes"),
         auto_delete_on_idle=_span_or_none(description, "AutoDeleteOnIdle"),
         enable_partitioning=_flag(description, "EnablePartitioning"),
         forward_to=_text(description, "ForwardTo") or None,

@@ -11,10 +11,23 @@ BILLING_UNIT: Final = 64 * KB
 MAX_MESSAGE_KB_STANDARD: Final = 256
 MAX_MESSAGE_KB_PREMIUM: Final = 100 * 1024
 MAX_MESSAGE_SIZE_STANDARD: Final = MAX_MESSAGE_KB_STANDARD * KB
+DEFAULT_MESSAGE_KB_PREMIUM: Final = 1024
+MAX_BATCH_SIZE_PREMIUM: Final = MB
+"""Of a batch. A single message may be larger."""
 MAX_HEADER_SIZE: Final = 64 * KB
 """Everything of a message but its body."""
 MAX_ID_LENGTH: Final = 128
 """Characters of a message id, a session id or a partition key."""
+
+CREDITS_PER_SECOND_STANDARD: Final = 1000
+"""Credits of a namespace. An operation on a message costs one, a management call ten."""
+THROTTLED: Final = 50009
+"""Error code of a request that a namespace throttles."""
+BYTES_PER_SECOND_PREMIUM: Final = 4 * MB
+"""About what a messaging unit receives, and what it delivers."""
+LINK_IDLE_TIMEOUT_S: Final = 600
+CONNECTION_IDLE_TIMEOUT_S: Final = 300
+"""Without a link."""
 
 MAX_PATH: Final = 260
 """Characters of the path of a queue or topic."""

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 from urllib.parse import parse_qs, quote_plus
 from uuid import uuid4
 
@@ -18,7 +18,9 @@ from pairbus.servicebus.connection_strings import ConnectionString
 
 SAS_TYPE: Final = "servicebus.windows.net:sastoken"
 JWT_TYPE: Final = "jwt"
-SCOPE: Final = "https://servicebus.azure.net/.default"
+AUDIENCE: Final = "https://servicebus.azure.net"
+"""The audience of Entra ID tokens."""
+SCOPE: Final = f"{AUDIENCE}/.default"
 """The scope of Entra ID tokens."""
 SAS_PREFIX: Final = "SharedAccessSignature "
 
@@ -93,6 +95,21 @@ class Credential:
         return Credential, (self.make, [], self._key)
 
 
+@dataclass(frozen=True, slots=True)
+class HeldCredential:
+    """Returns tokens of a credential that stays in this process. It cannot be pickled: a syphon
+    sends the tokens of such a credential to Spark's workers, never the credential."""
+
+    credential: TokenCredential = field(repr=False)
+
+    def token(self, audience: str, now: float) -> Token:
+        access = self.credential.get_token(SCOPE)
+        return Token(access.token, JWT_TYPE, float(access.expires_on))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a credential stays in its process")
+
+
 def tokens_from(connection_string: ConnectionString) -> TokenSource | None:
     """Return the token source for the key or signature of a connection string, if it has one."""
     if connection_string.key_name is not None and connection_string.key is not None:
@@ -113,7 +130,9 @@ def acquire_token(source: TokenSource, audience: str, now: float) -> Token:
         # Credentials of azure-identity give the HTTP status if the request itself was rejected.
         rejected = getattr(exc, "status_code", None) in (400, 401, 403, 404)
         kind = NotAuthorized if rejected else Unavailable
-        raise kind(f"no token for {audience} could be acquired: {exc}") from exc
+        # Errors of azure-identity have many lines; the first one tells what happened.
+        reason = next(iter(str(exc).splitlines()), type(exc).__name__)
+        raise kind(f"no token for {audience} could be acquired: {reason}") from exc
 
 
 def authorization_header(token: Token) -> str:

@@ -4,7 +4,9 @@ import os
 from collections.abc import Mapping
 
 from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.client.default_credential import default_tokens, require_azure_identity
 from pairbus.errors import ConfigurationError
+from pairbus.servicebus.namespace_access import NamespaceAccess
 from pairbus.servicebus.proxy import Proxy
 
 _SPARK_OPTIONS = ("checkpointlocation", "queryname")
@@ -18,6 +20,7 @@ class ConnectorOptions:
     KNOWN = (
         "connectionString",
         "connectionStringEnv",
+        "host",
         "caFile",
         "transport",
         "proxy",
@@ -30,6 +33,7 @@ class ConnectorOptions:
         "path",
         "settleConnectionString",
         "settleConnectionStringEnv",
+        "settleHost",
     )
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -67,25 +71,33 @@ class ConnectorOptions:
 
     def client(self) -> ClientOptions:
         """Return the namespace to read from or to send to."""
-        options = self._client("connectionString")
+        options = self._client("connectionString", "host")
         if options is None:
             raise ConfigurationError(
                 "Format servicebus needs the option connectionString, or connectionStringEnv with "
-                "the name of an environment variable that holds it."
+                "the name of an environment variable that holds it, or host."
             )
         return options
 
     def settle_client(self) -> ClientOptions | None:
         """Return the namespace that holds the locks of the rows. None: rows are not settled."""
-        return self._client("settleConnectionString")
+        return self._client("settleConnectionString", "settleHost")
 
-    def _client(self, name: str) -> ClientOptions | None:
-        text = self._secret(name)
-        if text is None:
+    def _client(self, name: str, host_name: str) -> ClientOptions | None:
+        text, host = self._secret(name), self.text(host_name)
+        if text is not None and host is not None:
+            raise ConfigurationError(f"Use one of the options {name} and {host_name}, not both.")
+        if text is not None:
+            access = NamespaceAccess.from_connection_string(text)
+        elif host is not None:
+            require_azure_identity()
+            # Each worker creates the credential and renews its tokens.
+            access = NamespaceAccess.from_host(host, default_tokens())
+        else:
             return None
         proxy = self._secret("proxy")
-        return ClientOptions.from_connection_string(
-            text,
+        return ClientOptions.from_access(
+            access,
             ca_file=self.text("caFile"),
             transport=self.text("transport") or "tcp",
             proxy=None if proxy is None else Proxy.from_url(proxy),

@@ -79,7 +79,8 @@ class DestinationSender:
 
     def _add_to_batch(self, message: RestoredMessage) -> None:
         size = size_in_batch(len(message.payload))
-        max_bytes = (self._sender.max_message_size or MAX_MESSAGE_SIZE_STANDARD) - ENVELOPE_BYTES
+        # A message that is larger is sent alone, and not as a batch.
+        max_bytes = (self._sender.max_batch_size or MAX_MESSAGE_SIZE_STANDARD) - ENVELOPE_BYTES
         if len(self._batch) >= MAX_BATCH_MESSAGES or self._batch_bytes + size > max_bytes:
             self._send_batch()
             if self._error is not None:

@@ -163,6 +163,7 @@ class LongPolls:
         for poll in self._polls.values():
             self._grant(poll)
             self._renew(poll)
+            self._client.renew_token(poll.receiver.path)
         if any(poll.credit_since is not None for poll in self._polls.values()):
             self._client.step(self._now() + STEP_S)
         else:

@@ -68,14 +68,15 @@ class OutcomeRecorder:
     ) -> None:
         """Leave messages in their queue.
 
-        Messages of sessions are abandoned, so that they keep their position in the queue. Others
-        stay locked for now, so that later messages in the queue can be received.
+        Messages of sessions are abandoned, so that they keep their position in the queue, and so
+        are those of a busy destination, which accepts them soon. Others stay locked for now, so
+        that later messages in the queue can be received.
         """
         self.outcome.left[destination] += len(messages)
         if error is not None:
             self.outcome.errors.setdefault(destination, str(error))
         for message in messages:
-            if message.session_id is not None:
+            if message.session_id is not None or isinstance(error, Busy):
                 self._settler.add(message, ABANDONED)
             else:
                 self._still_locked.append(message)

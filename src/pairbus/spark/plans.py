@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
+from pairbus.spark.driver_tokens import Tokens
 from pairbus.spark.messages import ReceivedMessage
 
 
@@ -18,6 +19,8 @@ class PartitionPlan(InputPartition):
     max_messages: int
     blocked: frozenset[str]
     """Destinations that get no messages in this micro-batch."""
+    tokens: Tokens = field(default=(), repr=False)
+    """The tokens of the driver, for a task without a credential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,11 @@ class BatchPlan:
     blocked: frozenset[str] = frozenset()
     """Destinations that get no messages in this micro-batch."""
 
-    def split(self, queues: Sequence[str], partitions: int, number: int) -> list[PartitionPlan]:
+    def split(
+        self, queues: Sequence[str], partitions: int, number: int, tokens: Tokens = ()
+    ) -> list[PartitionPlan]:
         """Divide the queues among at most `partitions` tasks. `number` counts the micro-batches.
+        Each task gets the tokens.
 
         Only queues with a first message are read: a long poll waits on each of the others, and a
         message that it received meanwhile would be overtaken. Without any first message the plan
@@ -50,5 +56,5 @@ class BatchPlan:
             first = tuple(
                 self.first_messages[queue] for queue in share if queue in self.first_messages
             )
-            plans.append(PartitionPlan(tuple(share), first, max_messages, self.blocked))
+            plans.append(PartitionPlan(tuple(share), first, max_messages, self.blocked, tokens))
         return plans

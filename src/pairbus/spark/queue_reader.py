@@ -10,6 +10,7 @@ from pairbus.amqp.client import ClientOptions, Receiver
 from pairbus.amqp.events import Delivery
 from pairbus.errors import AmqpError, EntityNotFound
 from pairbus.spark.connections import client_for
+from pairbus.spark.driver_tokens import Tokens, deliver_tokens, request_tokens
 from pairbus.spark.messages import ReceivedMessage, lock_expiry_ms, sequence_number_of
 from pairbus.spark.plans import PartitionPlan
 from pairbus.spark.rows import ROWS_PER_BATCH
@@ -41,8 +42,13 @@ class QueueReader(Generic[Row]):
         self._options = options
         self._converter = converter
 
+    def request_tokens(self) -> Tokens:
+        """Return the tokens for tasks. In the driver."""
+        return request_tokens([self._options])
+
     def read(self, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows until the queues are empty or `max_messages` is reached."""
+        deliver_tokens(plan.tokens)
         rows: list[Row] = []
         remaining = plan.max_messages
         first_messages = {message.queue: message for message in plan.first_messages}

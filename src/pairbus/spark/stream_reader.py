@@ -81,7 +81,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[PartitionPlan]:
         number = end["batch"]
         plan = self._plans.get(number, BatchPlan(RESTARTED_BATCH))
-        return plan.split(self._queues, self._partitions, number)
+        tokens = self._reader.request_tokens()
+        return plan.split(self._queues, self._partitions, number, tokens)
 
     def read(self, partition: PartitionPlan) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         return self._reader.read(partition)

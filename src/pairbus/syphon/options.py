@@ -4,7 +4,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, get_args
 
-from pairbus.amqp.client import ClientOptions, SharedAccessKey, SharedAccessSignature
+from pairbus.amqp.client import (
+    ClientOptions,
+    HeldCredential,
+    SharedAccessKey,
+    SharedAccessSignature,
+)
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.addresses import namespace_name
 from pairbus.servicebus.backlog_paths import backlog_paths
@@ -21,8 +26,9 @@ class SyphonOptions:
     primary: ClientOptions = field(repr=False)
     """The namespace of the destinations: a connection string, or ClientOptions.
 
-    Spark sends the options to its workers. Where a credential provides the tokens, use a
-    `pairbus.amqp.client.Credential` with a factory, so that each worker creates the credential."""
+    Spark sends the options to its workers, but not a credential: it stays in the driver, which
+    sends tokens with each micro-batch. A function that creates the credential
+    (`pairbus.amqp.client.Credential`) is called in each worker instead."""
     secondary: ClientOptions = field(repr=False)
     """The namespace of the backlog: a connection string, or ClientOptions."""
     primary_name: str | None = None
@@ -108,7 +114,7 @@ class SyphonOptions:
 def _check_picklable(name: str, options: ClientOptions) -> None:
     """Raise ConfigurationError if Spark could not send the options to its workers."""
     if options.sasl is None and isinstance(
-        options.tokens, SharedAccessKey | SharedAccessSignature | None
+        options.tokens, HeldCredential | SharedAccessKey | SharedAccessSignature | None
     ):
         return
     # Spark uses cloudpickle, which pickles more than `pickle` does: the functions of a notebook.
@@ -118,6 +124,6 @@ def _check_picklable(name: str, options: ClientOptions) -> None:
         cloudpickle.dumps(options)  # type: ignore[no-untyped-call]
     except Exception as exc:  # an object may raise anything when it is pickled
         raise ConfigurationError(
-            f"The tokens of {name} cannot be sent to Spark's workers ({exc}). Use a Credential "
-            "with a function that creates the credential, not the credential itself."
+            f"The tokens of {name} cannot be sent to Spark's workers ({exc}). Use the credential "
+            "itself (ClientOptions.from_host), or a function that creates the credential."
         ) from exc

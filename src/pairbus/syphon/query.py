@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,7 +15,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourc
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from pairbus.amqp.client import HeldCredential
 from pairbus.errors import StateError
+from pairbus.spark.driver_tokens import TokenServer
 from pairbus.spark.sessions import SessionLease, lease_session
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.restore import BACKLOG_SCHEMA
@@ -53,6 +56,7 @@ class Syphon:
         self._lease: SessionLease | None = None
         self._folder: Path | None = None
         self._files: StatusFiles | None = None
+        self._tokens: TokenServer | None = None
         self._query: StreamingQuery | None = None
         self._final_status: SyphonStatus | None = None
         self._started_at = 0.0
@@ -131,7 +135,13 @@ class Syphon:
         self._files = StatusFiles(self._folder)
         self._started_at = time.time()
         cores = spark.sparkContext.defaultParallelism
-        format_name = _register(spark, self.options, self._files, cores)
+        options = self.options
+        namespaces = (options.primary, options.secondary)
+        if any(isinstance(each.tokens, HeldCredential) for each in namespaces):
+            self._tokens = TokenServer(self._folder)
+            primary, secondary = map(self._tokens.replace_credential, namespaces)
+            options = replace(options, primary=primary, secondary=secondary)
+        format_name = _register(spark, options, self._files, cores)
         checkpoint = self._checkpoint or str(self._folder / "checkpoint")
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": TRIGGER}
         return (
@@ -146,6 +156,8 @@ class Syphon:
         """Release Spark, and delete the folder."""
         if self._lease is not None:
             self._lease.release()
+        if self._tokens is not None:
+            self._tokens.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 

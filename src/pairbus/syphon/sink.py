@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import TaskCommit
@@ -22,8 +23,11 @@ class BacklogSink(DataSourceStreamArrowWriter):
         self._secondary = options.secondary
         self._usage = options.usage
         self._status_file = status_file
+        # Spark creates the sink in the driver, for each micro-batch.
+        self._tokens = request_tokens([options.primary, options.secondary])
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        deliver_tokens(self._tokens)
         forwarder = Forwarder(self._primary, self._secondary, usage=self._usage)
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.faults.matrix.socket_owners import owner_of
 from tests.faults.namespace_process import Namespace
 from tests.faults.syphon_process import SyphonProcess
 from tests.messages import message
+from tests.tiers import when_admitted
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = "primary"
@@ -239,7 +241,8 @@ class MatrixEnvironment:
                 payloads = [to_backlog(message(id), path) for id in ids[index::QUEUES]]
                 with Sender(client, queue) as sender:
                     for start in range(0, len(payloads), 200):
-                        sender.send_batch(payloads[start : start + 200])
+                        batch = payloads[start : start + 200]
+                        when_admitted(partial(sender.send_batch, batch))
 
     def wait(self, condition: Callable[[], Any], event: str) -> None:
         """Wait for a condition. Raises AssertionError if a process ends meanwhile."""

@@ -20,7 +20,7 @@ RULES = tuple(
 def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
     with (
         LocalNamespace("primary") as primary,
-        LocalNamespace("secondary", rules=RULES) as secondary,
+        LocalNamespace("secondary", rules=RULES, token_issuer=primary.token_issuer) as secondary,
     ):
         yield primary, secondary
 

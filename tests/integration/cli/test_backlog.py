@@ -499,7 +499,7 @@ def test_missing_queue_is_an_error_with_exit_status_1(backlog: Backlog) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["list", "--secondary", "nonsense", "--primary-name", "p"], "secondary: part 1"),
+        (["list", "--secondary", "nonsense", "--primary-name", "p"], "secondary: it is neither"),
         (["list", "--secondary", TWO], "name of the primary is missing"),
         (["list", "--secondary", TWO, "--primary", LOCAL], "--primary-name"),
         (["list", "--secondary", TWO, "--primary", TWO], "the same namespace"),

@@ -7,14 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.cli.emulator import port_for
 from pairbus.emulator import EmulatorProcess, LocalNamespace
-from pairbus.errors import StateError
+from pairbus.emulator.token_issuer import TokenIssuer
+from pairbus.errors import NotAuthorized, StateError, Unavailable
+from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
 from tests.commands import run, run_here, started
 from tests.waiting import DEADLINE_S
 
@@ -57,7 +61,8 @@ def receive(connection_string: str, queue: str, count: int = 1) -> list[str]:
 
 
 def test_several_namespaces_keep_accepted_messages(tmp_path: Path) -> None:
-    with EmulatorProcess("a", "b", queues=["q"], folder=tmp_path) as emulator:
+    with EmulatorProcess("a", "b", queues=["q"], folder=tmp_path, tier="premium") as emulator:
+        assert max_message_kb(emulator, "q") == 1024
         for name, namespace in emulator.namespaces.items():
             send(namespace.connection_string, "q", f"to {name}")
         assert emulator.terminate() == 0
@@ -71,6 +76,7 @@ def test_several_namespaces_keep_accepted_messages(tmp_path: Path) -> None:
 
 def test_text_output_names_each_namespace_and_where_data_is_kept(tmp_path: Path) -> None:
     arguments = ("--namespace", "a", "--namespace", "b", "--folder", str(tmp_path))
+    arguments += ("--tier", "standard")
     with started("emulator", *arguments) as process:
         lines = [process.read_until("") for _ in range(8)]
         process.interrupt()
@@ -78,7 +84,7 @@ def test_text_output_names_each_namespace_and_where_data_is_kept(tmp_path: Path)
 
     assert status == 0
     for name, (port, connection_string, ca_file) in zip("ab", (lines[:3], lines[3:6]), strict=True):
-        number = re.fullmatch(rf"{name}  port (\d+)\n", port)
+        number = re.fullmatch(rf"{name}  port (\d+)  tier standard\n", port)
         assert number is not None
         assert connection_string.startswith(f"  Endpoint=sb://localhost:{number[1]}/;")
         assert ca_file == f"  CA file for TLS and administration: {tmp_path / name / 'ca.pem'}\n"
@@ -251,7 +257,7 @@ def test_config_of_the_azure_emulator_is_served(tmp_path: Path) -> None:
     config = tmp_path / "Config.json"
     config.write_text(
         """{ // comments are allowed, as in the official file
-          "UserConfig": { "Namespaces": [ { "Name": "sbemulatorns",
+          "UserConfig": { "Namespaces": [ { "Name": "sbemulatorns", "Tier": "Premium",
             "Queues": [ { "Name": "first", "Properties": { "ForwardTo": "second" } },
                         { "Name": "second" } ],
             "Topics": [ { "Name": "t", "Subscriptions": [ { "Name": "s" } ] } ] } ],
@@ -260,6 +266,14 @@ def test_config_of_the_azure_emulator_is_served(tmp_path: Path) -> None:
     with EmulatorProcess(config=config) as emulator:
         send(emulator.connection_string, "first", "forwarded")
         assert receive(emulator.connection_string, "second") == ["forwarded"]
+        assert max_message_kb(emulator, "second") == 1024
+
+
+def max_message_kb(emulator: EmulatorProcess, queue: str) -> int | None:
+    with ServiceBusAdministrationClient.from_connection_string(
+        emulator.connection_string, connection_verify=emulator.ca_file
+    ) as administration:
+        return administration.get_queue(queue).max_message_size_in_kilobytes
 
 
 @pytest.mark.parametrize(
@@ -273,9 +287,13 @@ def test_config_of_the_azure_emulator_is_served(tmp_path: Path) -> None:
             ),
             "a b",
         ),
+        (
+            json.dumps({"UserConfig": {"Namespaces": [{"Name": "n", "Tier": "basic"}]}}),
+            "'basic' is not a tier",
+        ),
         (None, "Config.json"),
     ],
-    ids=["no JSON", "no namespaces", "invalid name", "missing file"],
+    ids=["no JSON", "no namespaces", "invalid name", "unknown tier", "missing file"],
 )
 def test_invalid_or_missing_config_is_reported_in_one_sentence(
     tmp_path: Path, content: str | None, message: str
@@ -290,6 +308,20 @@ def test_invalid_or_missing_config_is_reported_in_one_sentence(
     assert message in result.stderr.replace("\n", "")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--tier", "basic"), "'basic' is not a tier. The tiers are standard, premium, unlimited."),
+        (("--messaging-units", "2"), "not 2 for unlimited"),
+    ],
+)
+def test_unknown_tier_is_reported_in_one_sentence(options: tuple[str, ...], message: str) -> None:
+    result = run_here("emulator", *options)
+
+    assert result.exit_code == 2
+    assert message in result.stderr.replace("\n", "")
+
+
 def test_demo_receives_every_message() -> None:
     ended = run_python(str(ROOT / "examples/emulator/demo.py"))
 
@@ -297,9 +329,9 @@ def test_demo_receives_every_message() -> None:
     assert "Every message was received." in ended.stdout
 
 
-def test_example_of_the_emulator_page_runs() -> None:
+def test_examples_of_the_emulator_page_run() -> None:
     page = (ROOT / "docs/emulator.md").read_text()
-    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    example, with_tokens = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     receiving = """
         [message] = client.get_queue_receiver('orders').receive_messages(1)
         print(message)
@@ -309,3 +341,77 @@ def test_example_of_the_emulator_page_runs() -> None:
 
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == "hello"
+    ended = run_python("-c", with_tokens)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.rule("N3")
+def test_namespaces_without_local_authentication_accept_tokens_of_the_key_file(
+    tmp_path: Path,
+) -> None:
+    with EmulatorProcess("a", "b", folder=tmp_path, local_authentication=False) as emulator:
+        credential = TokenIssuer(tmp_path / "token-key.pem").credential()
+        for name, namespace in emulator.namespaces.items():
+            for tokens in (credential, emulator.credential()):
+                options = AdministrationOptions.from_host(
+                    f"localhost:{namespace.port}", tokens, ca_file=namespace.ca_file
+                )
+                with AdministrationClient(options) as administration:
+                    assert administration.list_queues() == [], name
+            options = AdministrationOptions.from_connection_string(namespace.connection_string)
+            with (
+                AdministrationClient(options) as administration,
+                pytest.raises(NotAuthorized) as refused,
+            ):
+                administration.list_queues()
+            assert "LocalAuthDisabled" in str(refused.value.info)
+
+
+@pytest.mark.rule("A4")
+def test_emulator_on_another_address_serves_it_with_a_valid_certificate(tmp_path: Path) -> None:
+    arguments = ("--host", "127.0.0.2", "--host-name", "bus.example", "--folder", str(tmp_path))
+    with started("emulator", *arguments, "--json") as process:
+        [address] = json.loads(process.read_until("\n"))["namespaces"]
+        options = AdministrationOptions.from_connection_string(
+            address["connection_string"].replace("UseDevelopmentEmulator=true;", ""),
+            ca_file=address["ca_file"],
+        )
+        assert options.address == ("127.0.0.2", address["port"])
+        with AdministrationClient(options) as administration:
+            assert administration.list_queues() == []
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", address["port"]), 5)
+        process.interrupt()
+        assert process.wait()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "tls", "risk"),
+    [
+        ((), True, "Every machine that reaches 0.0.0.0 can connect to these namespaces;"),
+        (("--allow-plaintext",), False, "0.0.0.0 can read all messages without TLS, and can"),
+    ],
+)
+def test_emulator_beyond_loopback_serves_tls_and_names_the_risk(
+    options: tuple[str, ...], tls: bool, risk: str, tmp_path: Path
+) -> None:
+    arguments = ("--host", "0.0.0.0", "--host-name", "localhost", "--folder", str(tmp_path))
+    with started("emulator", *arguments, *options, "--json") as process:
+        [address] = json.loads(process.read_until("\n"))["namespaces"]
+        given = AdministrationOptions.from_connection_string(
+            address["connection_string"], ca_file=address["ca_file"]
+        )
+        assert given.tls is tls
+        with AdministrationClient(given) as administration:
+            assert administration.list_queues() == []
+        with AdministrationClient(replace(given, tls=False)) as administration:
+            if tls:
+                with pytest.raises(Unavailable):
+                    administration.list_queues()
+            else:
+                assert administration.list_queues() == []
+        process.interrupt()
+        status, _, errors = process.wait()
+
+    assert status == 0
+    assert risk in " ".join(errors.split())

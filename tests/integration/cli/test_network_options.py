@@ -61,6 +61,49 @@ def test_command_uses_the_transport_the_proxy_and_the_ca_file(
     assert f"localhost:{backlog.secondary.port}" in process.targets
 
 
+@pytest.mark.rule("A1")
+@pytest.mark.parametrize("command", [*COMMANDS, ["syphon", "--dry-run"]], ids=" ".join)
+def test_command_takes_hosts_and_the_default_credential(
+    backlog: Backlog, ca_file: str, command: list[str]
+) -> None:
+    if "syphon" in command:
+        backlog.arguments = backlog.arguments[:-2]  # no --timeout
+    backlog.put("orders", [message("m")])
+    hosts = {
+        f"PAIRBUS_{role.upper()}": f"localhost:{getattr(backlog, role).port}"
+        for role in ("primary", "secondary")
+    }
+
+    result = run_here(
+        *command,
+        *backlog.arguments,
+        *("--ca-file", ca_file),
+        **hosts,
+        AZURE_TOKEN_CREDENTIALS="ManagedIdentityCredential",
+        IDENTITY_ENDPOINT=backlog.primary.identity_endpoint,
+        IDENTITY_HEADER=backlog.primary.token_issuer.identity_header,
+    )
+
+    assert (result.exit_code, result.stderr) == (3 if command == ["status"] else 0, "")
+    assert "1" in result.stdout
+
+
+@pytest.mark.rule("A1")
+@pytest.mark.parametrize("command", [*COMMANDS, ["syphon"]], ids=" ".join)
+def test_host_without_azure_identity_is_one_sentence(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.amqp.client.default_credential.find_spec", lambda name: None)
+
+    result = run_here(*command, "--primary", ONE, "--secondary", "two.servicebus.windows.net")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "A host instead of a connection string needs azure-identity. Run: pip install "
+        "'pairbus[entra]'\n"
+    )
+
+
 def test_wrong_password_of_the_proxy_is_one_sentence(
     backlog: Backlog, start_proxy: StartProxy
 ) -> None:

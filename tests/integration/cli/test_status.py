@@ -340,7 +340,10 @@ def test_file_that_is_not_a_status_file_is_rejected(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--primary", "nonsense", "--secondary", TWO], "primary: part 1 of the connection string"),
+        (
+            ["--primary", "nonsense", "--secondary", TWO],
+            "primary: it is neither a connection string",
+        ),
         (["--primary", ONE, "--secondary", "Endpoint=x"], "Connection string of the secondary: "),
         (["--primary", ONE, "--secondary", ONE], "the same namespace"),
         (["--primary", LOCAL, "--secondary", TWO], "--primary-name"),

@@ -12,7 +12,7 @@ TWO = ONE.replace("one.", "two.")
 
 
 def target(primary: str | None = ONE, secondary: str = TWO, **options: Any) -> InspectionTarget:
-    return InspectionTarget.from_connection_strings(primary=primary, secondary=secondary, **options)
+    return InspectionTarget.parse(primary=primary, secondary=secondary, **options)
 
 
 def test_paths_of_backlog_queues_begin_with_the_name_of_the_primary() -> None:
@@ -36,7 +36,7 @@ def test_name_of_the_primary_is_enough_without_its_connection_string() -> None:
 @pytest.mark.parametrize(
     ("primary", "secondary", "options", "error"),
     [
-        ("nonsense", TWO, {}, "primary: part 1 of the connection string"),
+        ("nonsense", TWO, {}, "Host of the primary: it is neither a connection string nor a"),
         (ONE, "Endpoint=", {}, "secondary: the connection string has no Endpoint"),
         (ONE, ONE, {}, "the same namespace"),
         (ONE, ONE.replace(".net/", ".net:5671/"), {}, "the same namespace"),

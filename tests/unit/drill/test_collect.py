@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from pairbus.drill.collect import MAX_ATTEMPTS, receive_all
+from pairbus.drill.collect import BATCH_SIZE, MAX_ATTEMPTS, ReceivePace, receive_all
+
+NO_PACE = ReceivePace(None)
 
 
 class SlowReceiver:
@@ -36,11 +38,27 @@ class SlowReceiver:
 def test_receiving_continues_while_a_peek_shows_messages(
     arrivals: tuple[str | None, ...], messages: list[str]
 ) -> None:
-    assert list(receive_all(SlowReceiver(*arrivals))) == messages
+    assert list(receive_all(SlowReceiver(*arrivals), NO_PACE)) == messages
 
 
 def test_receiving_stops_after_a_number_of_attempts() -> None:
     receiver = SlowReceiver(*[None] * MAX_ATTEMPTS, "too late")
 
-    assert list(receive_all(receiver)) == []
+    assert list(receive_all(receiver, NO_PACE)) == []
     assert receiver.receives == MAX_ATTEMPTS
+
+
+def test_rate_of_all_receivers_together_is_limited() -> None:
+    now, waits = [0.0], []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        now[0] += seconds
+
+    pace = ReceivePace(BATCH_SIZE / 2, lambda: now[0], wait)
+    received = [*receive_all(SlowReceiver("a", "b"), pace), *receive_all(SlowReceiver("c"), pace)]
+
+    assert received == ["a", "b", "c"]
+    # A receiver is granted a full batch first, and then as much as it has received.
+    one = 2 / BATCH_SIZE
+    assert waits == pytest.approx([0.0, 2.0, one, one, 2.0])

@@ -18,6 +18,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
 from pairbus.emulator.jsonc import parse_jsonc
+from pairbus.emulator.tiers import STANDARD, tier_of
 from pairbus.errors import ConfigurationError
 
 # The form of the emulator's own sample: comments, empty strings, all three kinds of rules.
@@ -171,6 +172,15 @@ def test_every_property_of_a_description_is_accepted_in_any_case():
             support_ordering=True,
         ),
     )
+
+
+@pytest.mark.rule("N1")
+def test_namespace_can_have_a_tier():
+    text = '{"UserConfig": {"Namespaces": [{"Name": "n"%s}]}}'
+    assert read_config(text % "")[0].tier is None
+    assert read_config(text % ', "Tier": "standard"')[0].tier is STANDARD
+    premium = read_config(text % ', "tier": "Premium", "MessagingUnits": 4')[0].tier
+    assert premium == tier_of("premium", 4)
 
 
 def test_config_can_have_several_namespaces():

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from pairbus.emulator.host_names import HostNames
+from pairbus.emulator.host_names import LOOPBACK_NAMES, HostNames, machine_names, public_host
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,25 @@ def test_namespace_on_all_interfaces_has_all_addresses(host: str):
     assert names.accepts("sb://[fe80::1]/q")
     assert names.accepts(f"sb://{socket.gethostname()}/q")
     assert not names.accepts("sb://example.com/q")
+
+
+@pytest.mark.parametrize(
+    ("host", "host_names", "public"),
+    [
+        ("127.0.0.1", [], "localhost"),
+        ("127.0.0.2", ["bus.example"], "127.0.0.2"),
+        ("10.0.0.1", [], "10.0.0.1"),
+        ("0.0.0.0", [], "localhost"),
+        ("::", ["bus.example"], "bus.example"),
+    ],
+)
+def test_clients_reach_the_namespace_by_a_name_of_its_certificate(
+    host: str, host_names: list[str], public: str
+):
+    assert public_host(host, host_names) == public
+    assert public in {*LOOPBACK_NAMES, *HostNames("orders", host, host_names).certificate_names}
+
+
+def test_certificate_of_a_namespace_on_all_interfaces_names_the_machine():
+    assert set(machine_names()) <= set(HostNames("orders", "0.0.0.0", []).certificate_names)
+    assert socket.gethostname().lower() in machine_names()

@@ -1,6 +1,6 @@
 """The options that an embedded syphon derives from the clients of a pairing."""
 
-import pickle
+import asyncio
 import ssl
 import threading
 import time
@@ -11,7 +11,7 @@ from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSa
 from azure.servicebus import ServiceBusClient, TransportType
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 
-from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.client import ClientOptions, HeldCredential, Proxy
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.embedded_syphon import client_options, syphon_options
@@ -23,18 +23,14 @@ KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
 SIGNATURE = f"SharedAccessSignature sr=sb%3A%2F%2F{HOST}&sig=abc&se=1999999999&skn=root"
 
 
-class PicklableCredential:
-    """A credential that can be sent to Spark workers."""
-
-    def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
-        return AccessToken("a token", int(time.time()) + 3600)
-
-
-class UnpicklableCredential(PicklableCredential):
-    """A credential that cannot be pickled."""
+class TokenCredential:
+    """A credential that cannot be pickled, like those of azure-identity."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+
+    def get_token(self, *scopes: str, **kwargs: Any) -> AccessToken:
+        return AccessToken("a token", int(time.time()) + 3600)
 
 
 class AsyncCredential:
@@ -92,37 +88,47 @@ def test_credentials_of_azure_core(credential: Any, tokens: Any) -> None:
     assert client_options(ServiceBusClient(HOST, credential), "primary").tokens == tokens
 
 
-def test_token_credential_is_pickled() -> None:
-    made = client_options(ServiceBusClient(HOST, PicklableCredential()), "primary")
+@pytest.mark.rule("A1")
+def test_token_credential_stays_in_the_process() -> None:
+    made = client_options(ServiceBusClient(HOST, TokenCredential()), "primary")
 
-    unpickled = pickle.loads(pickle.dumps(made))
-
-    assert unpickled.tokens.token("sb://x", 0).text == "a token"
-
-
-@pytest.mark.parametrize("credential", [UnpicklableCredential, AsyncCredential])
-def test_credential_that_cannot_be_sent_to_workers_is_refused(credential: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"of the secondary.*syphon_options"):
-        client_options(ServiceBusClient(HOST, credential()), "secondary")
+    assert isinstance(made.tokens, HeldCredential)
+    assert made.tokens.token("sb://x", 0).text == "a token"
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"ssl_context": ssl.create_default_context()}, "SSL context"),
-        ({"transport_type": TransportType.AmqpOverWebsocket}, "over TCP"),
-        ({"http_proxy": {"proxy_hostname": "proxy", "proxy_port": 3128}}, "proxy"),
-    ],
-    ids=["ssl context", "websocket", "proxy"],
-)
-def test_client_settings_that_the_syphon_lacks_are_refused(options: Any, reason: str) -> None:
-    with pytest.raises(ConfigurationError, match=reason):
-        options_from(f"Endpoint=sb://{HOST}/;{KEY}", **options)
+@pytest.mark.rule("A1")
+async def test_asynchronous_credential_runs_in_the_event_loop_of_its_client() -> None:
+    loop = asyncio.get_running_loop()
+    made = client_options(AsyncServiceBusClient(HOST, AsyncCredential()), "primary", loop)
+    assert made.tokens is not None
+
+    token = await asyncio.to_thread(made.tokens.token, "sb://x", 0)
+
+    assert token.text == "in a loop"
+
+
+def test_ssl_context_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"of the primary: its SSL context"):
+        options_from(f"Endpoint=sb://{HOST}/;{KEY}", ssl_context=ssl.create_default_context())
+
+
+@pytest.mark.rule("A2", "A3")
+def test_websockets_and_proxy_of_the_client_are_used() -> None:
+    proxy = {"proxy_hostname": "http://proxy", "proxy_port": 3128, "username": "u", "password": "p"}
+    text = f"Endpoint=sb://{HOST}/;{KEY}"
+
+    over_websockets = options_from(text, transport_type=TransportType.AmqpOverWebsocket)
+    through_proxy = options_from(text, http_proxy=proxy)
+
+    assert (over_websockets.transport, over_websockets.proxy) == ("websocket", None)
+    assert over_websockets.address == (HOST, 443)
+    assert through_proxy.transport == "websocket"
+    assert through_proxy.proxy == Proxy(host="proxy", port=3128, username="u", password="p")
 
 
 def test_syphon_options_of_the_user_are_used_unchanged() -> None:
     user_options = SyphonOptions(primary="Endpoint=sb://a/", secondary="Endpoint=sb://b/")  # type: ignore[arg-type]
-    client = ServiceBusClient(HOST, UnpicklableCredential())
+    client = ServiceBusClient(HOST, TokenCredential())
 
     used = syphon_options(
         client, client, SendAvailabilityOptions(syphon_options=user_options), ("q",)

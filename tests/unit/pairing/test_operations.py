@@ -112,6 +112,10 @@ class FakeSender:
         self.sent: list[list[bytes]] = []
         """The messages that were accepted, by call."""
 
+    @property
+    def _max_message_size_on_link(self) -> int:
+        return self.limit
+
     def open_link(self) -> None:
         self.on_call()
         self.harness.clock += self.duration_s

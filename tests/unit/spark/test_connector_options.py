@@ -1,5 +1,7 @@
 """The options of the connector that tell how to reach the namespace."""
 
+import pickle
+
 import pytest
 
 from pairbus.errors import ConfigurationError
@@ -41,3 +43,19 @@ def test_invalid_proxy_is_an_error_without_its_password():
         ConnectorOptions({"connectionString": HOST, "proxy": f"{URL}/x"}).client()
 
     assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.rule("A1")
+def test_host_uses_a_credential_that_each_worker_creates():
+    options = ConnectorOptions({"host": "ns.example", "settleHost": "b.example", "caFile": "/ca"})
+    client, settle = options.client(), options.settle_client()
+
+    assert settle is not None
+    assert (client.host, client.ca_file, settle.host) == ("ns.example", "/ca", "b.example")
+    assert client == ConnectorOptions({"host": "ns.example", "caFile": "/ca"}).client()
+    assert pickle.loads(pickle.dumps(client)) == client
+
+
+def test_host_and_connection_string_exclude_each_other():
+    with pytest.raises(ConfigurationError, match="not both"):
+        ConnectorOptions({"host": "ns.example", "connectionString": HOST}).client()

@@ -4,6 +4,8 @@
     with Client(options) as client, Sender(client, "orders") as sender:
         sender.send_batch(messages)
 
+`ClientOptions.from_host` takes a host and a credential of azure-identity instead.
+
 Every call has a timeout, and raises an error of `pairbus.errors`.
 """
 
@@ -13,13 +15,19 @@ from pairbus.amqp.client.options import ClientOptions
 from pairbus.amqp.client.receiver import AnySession, Receiver, lock_token
 from pairbus.amqp.client.sender import PendingDelivery, Sender
 from pairbus.servicebus.proxy import Proxy
-from pairbus.servicebus.tokens import Credential, SharedAccessKey, SharedAccessSignature
+from pairbus.servicebus.tokens import (
+    Credential,
+    HeldCredential,
+    SharedAccessKey,
+    SharedAccessSignature,
+)
 
 __all__ = [
     "AnySession",
     "Client",
     "ClientOptions",
     "Credential",
+    "HeldCredential",
     "Management",
     "PendingDelivery",
     "Proxy",

@@ -39,6 +39,7 @@ from pairbus.errors import (
     OperationTimeout,
     Refused,
     StateError,
+    Unavailable,
 )
 from pairbus.servicebus.entity_paths import without_management_node
 from pairbus.servicebus.sockets import Clock
@@ -49,6 +50,8 @@ logger = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S = 5.0
 RENEW_AT = 0.9
 """The fraction of its lifetime after which a token is renewed."""
+RENEW_RETRY_S = 10.0
+"""The pause after a renewal that failed, while the current token may still be valid."""
 
 
 class Client:
@@ -194,6 +197,21 @@ class Client:
         lifetime = token.expires_at - self._wall_clock()
         self._renewals[path] = self._clock() + lifetime * RENEW_AT
         logger.debug("The token for %s is valid for %.0f s.", audience, lifetime)
+
+    def token_renewal(self, path: str) -> float:
+        """Return the time at which the token for a path is due for renewal."""
+        return self._renewals.get(without_management_node(path), float("inf"))
+
+    def renew_token(self, path: str) -> None:
+        """Send a new token for the path of a link that waits, if it is due. Other calls do so by
+        themselves. If no token can be acquired now, it is tried again later."""
+        if self._clock() < self.token_renewal(path):
+            return
+        try:
+            self.authorize(path, self.deadline(None))
+        except Unavailable as exc:
+            logger.warning("The token for %r could not be renewed yet: %s", path, exc)
+            self._renewals[without_management_node(path)] = self._clock() + RENEW_RETRY_S
 
     def forget_token(self, path: str) -> None:
         """Send a new token for a path next time, because the namespace rejected the current one."""

@@ -9,9 +9,9 @@ from pairbus.amqp.sasl import SaslClient
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.addresses import AMQP_PORT, AMQPS_PORT, HTTPS_PORT, format_address
 from pairbus.servicebus.administration import AdministrationOptions
-from pairbus.servicebus.connection_strings import ConnectionString
+from pairbus.servicebus.namespace_access import AnyCredential, NamespaceAccess
 from pairbus.servicebus.proxy import Proxy
-from pairbus.servicebus.tokens import TokenSource, tokens_from
+from pairbus.servicebus.tokens import TokenSource
 
 MAX_TIMEOUT_S = 4_000_000
 """46 days. AMQP encodes timeouts as milliseconds in 32 bits."""
@@ -22,7 +22,8 @@ TransportKind = Literal["tcp", "websocket"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Address, security and timeouts of a client. The options can be pickled."""
+    """Address, security and timeouts of a client. The options can be pickled, unless a credential
+    object provides the tokens."""
 
     host: str
     port: int | None = None
@@ -78,9 +79,19 @@ class ClientOptions:
 
         `options` are further fields by name. They override those of the connection string.
         """
-        parsed = ConnectionString.parse(text)
-        fields = {"host": parsed.host, "port": parsed.port, "tls": not parsed.emulator}
-        return cls(**{**fields, "tokens": tokens_from(parsed), **options})  # type: ignore[arg-type]
+        return cls.from_access(NamespaceAccess.from_connection_string(text), **options)
+
+    @classmethod
+    def from_host(cls, host: str, credential: AnyCredential, **options: object) -> "ClientOptions":
+        """Return options for a host, such as `contoso.servicebus.windows.net`, and a credential of
+        azure-identity or a function that creates one. Raises ConfigurationError."""
+        return cls.from_access(NamespaceAccess.from_host(host, credential), **options)
+
+    @classmethod
+    def from_access(cls, access: NamespaceAccess, **options: object) -> "ClientOptions":
+        """Return options for a namespace. `options` are further fields by name."""
+        fields = {"host": access.host, "port": access.port, "tls": access.tls}
+        return cls(**{**fields, "tokens": access.tokens, **options})  # type: ignore[arg-type]
 
     @property
     def address(self) -> tuple[str, int]:

@@ -92,9 +92,7 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         if missing > link.credit:
             link.flow(missing)
         try:
-            self.client.run_until(
-                lambda: bool(self._arrived) or self.error is not None, deadline, "a message"
-            )
+            self._wait_for_message(deadline)
             while len(self._arrived) < count and self.error is None:
                 now = self.client.now()
                 if now >= deadline or not self.client.step(now):  # Read what has already arrived.
@@ -104,6 +102,22 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         if self.error is not None and not self._arrived:
             raise self.error
         return [self._arrived.popleft() for _ in range(min(count, len(self._arrived)))]
+
+    def _wait_for_message(self, deadline: float) -> None:
+        """Wait for a message or the end of the link. Raises OperationTimeout."""
+        while True:
+            renewal = self.client.token_renewal(self.path)
+            try:
+                self.client.run_until(
+                    lambda: bool(self._arrived) or self.error is not None,
+                    min(deadline, renewal),
+                    "a message",
+                )
+                return
+            except OperationTimeout:
+                if renewal >= deadline:
+                    raise
+                self.client.renew_token(self.path)
 
     def grant_credit(self, count: int, *, timeout_s: float | None = None) -> None:
         """Set the credit without waiting. Get the messages with `take_received`."""

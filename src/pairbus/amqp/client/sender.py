@@ -45,6 +45,12 @@ class Sender(LinkEndpoint[SenderLink]):
         """The largest delivery that the namespace accepts, or None without a limit."""
         return None if self._link is None else self._link.remote_max_message_size
 
+    @property
+    def max_batch_size(self) -> int | None:
+        """The largest batch that the namespace accepts, or None without a limit. Service Bus has a
+        separate limit for batches. A larger batch ends the link."""
+        return None if self._link is None else _max_batch_size(self._link)
+
     def send(
         self, payload: bytes, *, message_format: int = 0, timeout_s: float | None = None
     ) -> None:
@@ -79,11 +85,12 @@ class Sender(LinkEndpoint[SenderLink]):
     def enqueue(self, payload: bytes, message_format: int, deadline: float) -> PendingDelivery:
         """Wait for credit and queue one delivery. The next exchange of frames writes it."""
         link = self.ensure_attached(deadline)
-        limit = link.remote_max_message_size
+        is_batch = message_format == BATCH_FORMAT
+        limit = _max_batch_size(link) if is_batch else link.remote_max_message_size
         if limit is not None and len(payload) > limit:
             raise MessageTooLarge(
-                f"a message of {len(payload)} bytes is too large for {self.path!r}, which accepts "
-                f"at most {limit}"
+                f"a {'batch' if is_batch else 'message'} of {len(payload)} bytes is too large for "
+                f"{self.path!r}, which accepts at most {limit}"
             )
         if link.credit <= 0:
             self._needs_credit = True
@@ -155,3 +162,11 @@ class Sender(LinkEndpoint[SenderLink]):
         for pending in self._in_flight:
             pending.done, pending.error = True, error
         self._in_flight.clear()
+
+
+def _max_batch_size(link: SenderLink) -> int | None:
+    properties = (link.remote.properties if link.remote is not None else None) or {}
+    limit = properties.get(Symbol(links.MAX_MESSAGE_BATCH_SIZE))
+    if isinstance(limit, int) and limit > 0:
+        return limit
+    return link.remote_max_message_size

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from pairbus.emulator.admin import atom_writer
+from pairbus.emulator.admin.identity import IDENTITY_PATH, IdentityEndpoint
 from pairbus.emulator.admin.paths import AdminPath, Resource, parse_path
 from pairbus.emulator.admin.resources import Resources
 from pairbus.emulator.admin.responses import AdminError, AdminRequest
@@ -24,8 +25,10 @@ from pairbus.emulator.auth import Authority, Claims, Right
 from pairbus.emulator.connections.http import MAX_BODY, HttpRequest, HttpResponse
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.entities.runtime_properties import to_datetime
-from pairbus.errors import ConfigurationError, EntityExists, EntityNotFound, NotAuthorized
+from pairbus.emulator.tiers import UNLIMITED, NamespaceTier, Throttle
+from pairbus.errors import Busy, ConfigurationError, EntityExists, EntityNotFound, NotAuthorized
 from pairbus.servicebus.entity_paths import covers, normalize_path
+from pairbus.servicebus.limits import THROTTLED
 
 MANAGEMENT_OPERATION = "management"
 """The kind of operation under which requests are metered."""
@@ -44,7 +47,8 @@ class AdministrationApi:
 
     `meter` is called for every authorized request, with the path of the entity and the kind of
     operation. The path is empty for the namespace, and for entities that do not exist. `extensions`
-    are handlers by path prefix, such as `$pairbus/meter`; they are not metered.
+    are handlers by path prefix, such as `$pairbus/meter`; they are not metered. `identity` issues
+    tokens, so it needs none.
     """
 
     def __init__(
@@ -56,11 +60,16 @@ class AdministrationApi:
         created_ms: int,
         meter: Callable[[str, str], None],
         extensions: Mapping[str, ExtensionHandler] = MappingProxyType({}),
+        identity: IdentityEndpoint | None = None,
+        tier: NamespaceTier = UNLIMITED,
+        throttle: Throttle | None = None,
     ) -> None:
+        self._identity = identity
         self._entities = entities
         self._authority = authority
         self._namespace = namespace
-        self._resources = Resources(entities, authority, to_datetime(created_ms))
+        self._resources = Resources(entities, authority, to_datetime(created_ms), tier)
+        self._throttle = throttle
         self._meter = meter
         longest_first = sorted(extensions.items(), key=lambda item: len(item[0]), reverse=True)
         self._extensions = [(normalize_path(prefix), handler) for prefix, handler in longest_first]
@@ -78,6 +87,8 @@ class AdministrationApi:
         Links in the response use the host and port of the request's Host header. `token_now_ms` is
         the time by which tokens expire, if it is not `now_ms`.
         """
+        if self._identity is not None and request.path.lower() == IDENTITY_PATH:
+            return self._identity.handle(request)
         try:
             token = request.header("Authorization")
             token_now = (now_ms if token_now_ms is None else token_now_ms) / 1000
@@ -88,6 +99,8 @@ class AdministrationApi:
                     return handler(request)
             path = parse_path(request.path)
             _require(claims, request.path, *_required_rights(request.method, path))
+            if self._throttle is not None:
+                self._throttle.admit(MANAGEMENT_OPERATION)
             return self._handle_metered(request, path, now_ms, scheme)
         except AdminError as exc:
             error = exc
@@ -97,6 +110,8 @@ class AdministrationApi:
             error = AdminError(409, f"Conflict. {exc.description}")
         except EntityNotFound as exc:
             error = AdminError(404, f"Not Found. {exc.description}")
+        except Busy as exc:
+            error = AdminError(503, exc.description, sub_code=THROTTLED)
         except ConfigurationError as exc:
             error = AdminError(400, f"Bad Request. {exc}")
         _log.info("%s %r failed: %s", request.method, request.path, error)

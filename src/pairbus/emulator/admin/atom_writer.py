@@ -32,6 +32,7 @@ from pairbus.emulator.entities.descriptions import (
 )
 from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
+from pairbus.emulator.tiers import NamespaceTier
 from pairbus.servicebus.atom import property_name, property_text
 from pairbus.servicebus.xml_namespaces import ATOM, COUNTS, INSTANCE, SERVICE
 
@@ -110,15 +111,16 @@ def rule_entry(subscription_path: str, rule: Rule, created_at: datetime) -> Atom
     )
 
 
-def namespace_entry(endpoint: ApiEndpoint, created_at: datetime) -> AtomEntry:
-    """Return the entry of the namespace, which is of the Standard tier."""
+def namespace_entry(endpoint: ApiEndpoint, created_at: datetime, tier: NamespaceTier) -> AtomEntry:
+    """Return the entry of the namespace. The SDK knows no tier `unlimited`: it is Standard."""
+    premium = tier.bytes_per_second is not None
     return AtomEntry(
         title=endpoint.namespace,
         path="$namespaceinfo",
         content=write_element(
             "NamespaceInfo",
             write_element("CreatedTime", _format_time(created_at)),
-            write_element("MessagingSKU", "Standard"),
+            write_element("MessagingSKU", "Premium" if premium else "Standard"),
             write_element("ModifiedTime", _format_time(created_at)),
             write_element("Name", escape_text(endpoint.namespace)),
             write_element("NamespaceType", "Messaging"),

@@ -30,6 +30,7 @@ from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.entities.runtime_properties import to_datetime
 from pairbus.emulator.filters.rules import Rule
+from pairbus.emulator.tiers import NamespaceTier
 from pairbus.errors import ConfigurationError, EntityNotFound, NotAuthorized
 from pairbus.servicebus.atom import FORWARD_DEAD_LETTERS_TOKEN, FORWARD_TO_TOKEN
 from pairbus.servicebus.entity_paths import SUBSCRIPTIONS, normalize_path, path_from_address
@@ -44,11 +45,16 @@ class Resources:
     """The entities and rules of a namespace as resources of the API."""
 
     def __init__(
-        self, entities: EntityRegistry, authority: Authority, created_at: datetime
+        self,
+        entities: EntityRegistry,
+        authority: Authority,
+        created_at: datetime,
+        tier: NamespaceTier,
     ) -> None:
         self._entities = entities
         self._authority = authority
         self._created_at = created_at
+        self._tier = tier
 
     def handle(self, request: AdminRequest) -> HttpResponse:
         """Return the response to a request.
@@ -65,7 +71,7 @@ class Resources:
             )
         match path.resource, method:
             case Resource.NAMESPACE, _:
-                entry = atom_writer.namespace_entry(request.endpoint, self._created_at)
+                entry = atom_writer.namespace_entry(request.endpoint, self._created_at, self._tier)
                 return entry_response(request, entry)
             case Resource.RULE, "PUT":
                 return self._put_rule(request)

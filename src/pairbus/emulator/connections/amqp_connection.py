@@ -26,6 +26,7 @@ from pairbus.amqp.settings import ConnectionSettings
 from pairbus.emulator.auth import Claims, Right
 from pairbus.emulator.connections import attach
 from pairbus.emulator.connections.handlers import LinkHandler, ReceivingHandler, SendingHandler
+from pairbus.emulator.connections.idle import IdleTimeouts
 from pairbus.emulator.connections.incoming_links import IncomingLink
 from pairbus.emulator.connections.management import error_for_status
 from pairbus.emulator.connections.outgoing_links import OutgoingLink
@@ -91,6 +92,7 @@ class AmqpConnection:
         """True if a message was not delivered because too many bytes are unread."""
         self._discards_input = False
         """True if a fault discards everything that the client sends."""
+        self._idle = IdleTimeouts(runtime.tier, runtime.now_ms())
         self._abort_at: float | None = None
         """Time at which the connection is aborted, if the client does not close it before."""
         self.engine = Connection(
@@ -139,6 +141,10 @@ class AmqpConnection:
             self._handle(self.engine.tick(now))
         if self.runtime.faults:
             self._expire_tokens_by_fault()
+        if self._idle.is_enabled and self._abort_at is None:
+            handlers = (*self._receiving.values(), *self._sending.values())
+            if (error := self._idle.check(handlers, self.runtime.now_ms())) is not None:
+                self._close(error)
         if now - self._claims_checked_at > CLAIMS_CHECK_S:
             self._claims_checked_at = now
             self._detach_unauthorized()

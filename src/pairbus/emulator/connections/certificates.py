@@ -19,9 +19,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from pairbus.emulator.host_names import LOOPBACK_NAMES
 from pairbus.errors import ConfigurationError
 
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 

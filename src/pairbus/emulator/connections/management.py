@@ -322,6 +322,16 @@ _OPERATIONS: dict[str, tuple[Right, Callable[[ManagementRequest], tuple[int, Any
     _bare(management.ENUMERATE_RULES): (Right.LISTEN, _enumerate_rules),
 }
 
+_METERED_AS: dict[Callable[[ManagementRequest], tuple[int, Any]], str] = {
+    _peek: "peek",
+    _receive: "receive",
+    _schedule: "schedule",
+    _add_rule: "management",
+    _remove_rule: "management",
+    _enumerate_rules: "management",
+}
+"""The operations that a namespace throttles, and the kind under which each is metered."""
+
 
 def execute(
     connection: "AmqpConnection", entity: Entity, queue: MessageQueue, operation: str, body: Any
@@ -335,5 +345,8 @@ def execute(
         )
     right, run = entry
     connection.authorize(queue.path, right)
+    throttle, kind = connection.runtime.throttle, _METERED_AS.get(run)
+    if throttle is not None and kind is not None:
+        throttle.admit(kind)
     connection.runtime.entities.touch(entity, connection.runtime.now_ms())
     return run(ManagementRequest(connection, entity, queue, body))

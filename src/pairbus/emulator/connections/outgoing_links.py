@@ -74,6 +74,8 @@ class OutgoingLink:
         """The remaining credit, to tell a flow that grants more from one that repeats it."""
         self._session_deadline_ms = 0
         """By the clock of the machine, as for the client that waits."""
+        self.active_ms = self.runtime.now_ms()
+        """Time of the last flow, delivery or settlement."""
 
     def accept(self) -> None:
         """Reply to the attach, now or as soon as a session is available."""
@@ -132,7 +134,12 @@ class OutgoingLink:
 
     def on_flow(self) -> None:
         credit = self.link.credit
+        self.active_ms = self.runtime.now_ms()
         if credit > self._known_credit:
+            throttle = self.runtime.throttle
+            if throttle is not None and throttle.is_exhausted("receive"):
+                self.detach(throttle.error("receive"))
+                return
             self._polling = True
         self._known_credit = credit
         if credit > 0:
@@ -166,6 +173,11 @@ class OutgoingLink:
     def _deliver_up_to(self, limit: int) -> bool:
         """Deliver messages, and return True if there may be more for the next turn."""
         link, runtime = self.link, self.runtime
+        if runtime.throttle is not None:
+            limit = runtime.throttle.max_messages("receive", limit)
+            if limit == 0:
+                runtime.deliver_later(self.queue)
+                return False
         try:
             received = self.queue.receive(
                 limit,
@@ -175,7 +187,7 @@ class OutgoingLink:
                 max_bytes=BYTES_PER_TURN,
             )
         except LockLost as exc:
-            self._detach(exc)
+            self.detach(exc)
             return False
         size = 0
         for stored, lock in received:
@@ -188,6 +200,7 @@ class OutgoingLink:
             runtime.meter.add(self.path, "receive", stored.size)
         if received:
             self._polling = False
+            self.active_ms = runtime.now_ms()
             self._known_credit = link.credit
             self.connection.add_unwritten(size)
         if len(received) < limit and size < BYTES_PER_TURN:
@@ -223,7 +236,7 @@ class OutgoingLink:
             try:
                 until_ms = self.queue.sessions.locked_until(self.session, self)
             except LockLost as exc:
-                self._detach(exc)
+                self.detach(exc)
             else:
                 self._keep_session(self.queue.sessions, until_ms)
 
@@ -242,7 +255,7 @@ class OutgoingLink:
             # The emulator detached the link. The Azure SDK does not see a reply, and settles again
             # over the management link: that must not fail because of a settlement here.
             return
-        now_ms = self.runtime.now_ms()
+        self.active_ms = now_ms = self.runtime.now_ms()
         settled_ids: list[int] = []
         for delivery in deliveries:
             if delivery.tag is None or delivery.id is None:
@@ -290,12 +303,13 @@ class OutgoingLink:
             raise DecodeError(f"{type(outcome).__name__} is not an outcome.")
 
     def on_entity_deleted(self) -> None:
-        self._detach(EntityNotFound(f"The messaging entity {self.path!r} was deleted."))
+        self.detach(EntityNotFound(f"The messaging entity {self.path!r} was deleted."))
 
     def _on_disabled(self) -> None:
-        self._detach(EntityDisabled(f"{self.path!r} is disabled for receiving."))
+        self.detach(EntityDisabled(f"{self.path!r} is disabled for receiving."))
 
-    def _detach(self, error: AmqpError) -> None:
+    def detach(self, error: AmqpError) -> None:
+        """Detach the link with an error, or refuse it if it waits for a session."""
         if self.link.alive:
             self.link.detach(error)
         else:

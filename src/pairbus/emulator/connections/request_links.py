@@ -15,7 +15,6 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Int32, Symbol
 from pairbus.emulator.auth import MAX_TOKEN
 from pairbus.emulator.connections import management
-from pairbus.emulator.entities.descriptions import max_message_size
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.faults import ON_SEND, ON_TOKEN, Fault
@@ -102,7 +101,8 @@ class ManagementNode:
         self.entity = entity
         self._queue = queue
         # A request has at most one batch of messages, and one that is too large gets an answer.
-        self.max_request_size = 4 * max_message_size(entity.description)
+        tier = connection.runtime.tier
+        self.max_request_size = 4 * tier.message_limit(entity.description)
 
     def fault(self, request: dict[Any, Any]) -> Fault | None:
         if management.carries_messages(str(request.get("operation", ""))):

@@ -46,6 +46,10 @@ ACCESS_TIME_PRECISION_MS = 10_000
 """The time of the last access is written to disk at most this often."""
 
 
+def _unchanged(description: EntityDescription) -> EntityDescription:
+    return description
+
+
 class EntityRegistry:
     """All entities of a namespace."""
 
@@ -56,14 +60,19 @@ class EntityRegistry:
         *,
         on_available: Callable[[MessageQueue], None] | None = None,
         on_deleted: Callable[[Entity], None] | None = None,
+        complete: Callable[[EntityDescription], EntityDescription] = lambda description: (
+            description
+        ),
     ) -> None:
         """Load the entities from the store.
 
         `on_available` is called with a queue when receivers can receive from it, `on_deleted` with
-        each entity that was deleted.
+        each entity that was deleted. `complete` checks the description of a new or changed entity
+        and adds the defaults of the namespace.
         """
         self._store = store
         self._new_token = new_token
+        self._complete = complete
         self._by_path: dict[str, Entity] = {}
         self._by_id: dict[int, Entity] = {}
         self._on_available = _ignore if on_available is None else on_available
@@ -132,6 +141,7 @@ class EntityRegistry:
         """
         if self.find(description.path) is not None:
             raise EntityExists(f"The entity {description.path!r} exists already.")
+        description = self._complete(description)
         rules: tuple[Rule, ...] = ()
         if isinstance(description, SubscriptionDescription):
             topic = self.get(description.topic)
@@ -153,7 +163,7 @@ class EntityRegistry:
     def update(self, path: str, settings: dict[str, Any], now_ms: int) -> Entity:
         """Change the settings of an entity. Raises EntityNotFound or ConfigurationError."""
         entity = self.get(path)
-        description = updated_description(entity.description, settings)
+        description = self._complete(updated_description(entity.description, settings))
         self._check_forwarding_targets(description)
         self._store.entities.update(
             entity.row.id, entity_records.encode_description(description), now_ms
