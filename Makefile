@@ -9,7 +9,7 @@ TIER_CELLS := primary/kill/filling worker/kill/draining
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tiers soak lint format wheel bench performance docs rules fuzz clean setup-demo setup-test
+.PHONY: help demo test test-tiers soak lint format wheel bench performance docs rules fuzz sdk-suite clean setup-demo setup-test
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ rules: setup-test ## List every rule with its tests, and write build/rules-tests
 
 fuzz: setup-test ## Fuzz the AMQP engine (SECONDS=60)
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60)
+
+sdk-suite: setup-test ## Run the SDK's own tests; ARGS="--transport tls -k session" selects
+	@$(PY) -m tests.sdk_suite $(ARGS)
 
 clean: ## Remove all generated files
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache tests/peers/node_modules

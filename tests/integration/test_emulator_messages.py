@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -484,7 +485,23 @@ class TestFidelity:
             queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
         )
         await sender.send_messages(ServiceBusMessage("x"))
-        assert (await take_one(receiver)).raw_amqp_message.delivery_annotations == {}
+        message = await take_one(receiver)
+        assert message.raw_amqp_message.delivery_annotations == {}
+        assert message._delivery_tag == b""
+
+    async def test_decimal_properties_are_delivered_as_the_sdk_decodes_them(
+        self, sdk: Flavour
+    ) -> None:
+        queue = sdk.queue()
+        sender, receiver = await sdk.pair(queue)
+        sent = {"price": Decimal("-1.2345"), "name": "x", "whole": Decimal(7)}
+        await sender.send_messages(ServiceBusMessage("x", application_properties=sent))
+        message = await take_one(receiver)
+        assert message.application_properties == {
+            b"price": Decimal("-1.2345"),
+            b"name": b"x",
+            b"whole": Decimal(7),
+        }
 
     async def test_message_without_an_id_gets_one(self, sdk: Flavour) -> None:
         queue = sdk.queue(requires_duplicate_detection=True)

@@ -16,6 +16,8 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
+from pairbus.emulator.runtime import NamespaceRuntime
+from tests.integration.clocks import Clock
 from tests.integration.sdk_flavours import (
     SDK_MARKS,
     Flavour,
@@ -26,6 +28,7 @@ from tests.integration.sdk_flavours import (
     take,
     take_one,
 )
+from tests.waiting import DEADLINE_S
 
 pytestmark = SDK_MARKS
 
@@ -203,6 +206,23 @@ class TestLocks:
         assert sdk.stored_count(queue) == 1
         again = await take_one(sdk.receiver(queue, session_id="s"))
         assert again.delivery_count == 1
+
+    async def test_lock_is_kept_while_the_receiver_waits_for_messages(
+        self, own_sdk: Flavour, clock: Clock
+    ) -> None:
+        queue = own_sdk.queue(requires_session=True, lock_duration=60 * SECOND)
+
+        def locked_until(core: NamespaceRuntime) -> int:
+            return core.entities.get(queue).queue.sessions.locked_until("s")
+
+        (receiver,) = await own_sdk.open(own_sdk.receiver(queue, session_id="s"))
+        waiting = asyncio.ensure_future(receiver.receive_messages(1, max_wait_time=DEADLINE_S))
+        for _ in range(2):
+            until_ms = own_sdk.namespace.call(locked_until)
+            clock.ahead += 40
+            await eventually(lambda until=until_ms: own_sdk.namespace.call(locked_until) > until)
+        await own_sdk.sender(queue).send_messages(sent("x", "s"))
+        assert bodies(await waiting) == ["x"]
 
     async def test_renewed_lock_is_kept(self, sdk: Flavour) -> None:
         queue = sdk.queue(requires_session=True, lock_duration=3 * SECOND)

@@ -258,7 +258,8 @@ class SenderLink(Link):
         limit = self.remote_max_message_size
         if limit is not None and len(payload) > limit:
             raise EncodeError(f"a message of {len(payload)} bytes exceeds the limit of {limit}")
-        if tag is not None and not 0 < len(tag) <= MAX_TAG_SIZE:
+        # The tag of a settled delivery identifies nothing, and may be empty.
+        if tag is not None and not (0 if settled else 1) <= len(tag) <= MAX_TAG_SIZE:
             raise EncodeError(f"a delivery tag must have 1 to {MAX_TAG_SIZE} bytes, not {len(tag)}")
         if message_format and not 0 < message_format <= SERIAL_MASK:
             raise EncodeError(f"a message format must be 0 to 4294967295, not {message_format}")

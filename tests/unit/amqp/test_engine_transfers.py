@@ -85,6 +85,13 @@ def test_tag_of_invalid_size_is_an_error_without_effect(tag: bytes) -> None:
     assert sender.credit == 100
 
 
+def test_tag_of_a_settled_delivery_may_be_empty() -> None:
+    pair, sender, _ = pair_with_sender()
+    sender.send(b"x", tag=b"", settled=True)
+    sender.send(b"y", tag=b"", settled=True)
+    assert payloads(pair.run().server) == [b"x", b"y"]
+
+
 def test_default_tags_are_unique() -> None:
     pair, sender, _ = pair_with_sender()
     for _ in range(50):

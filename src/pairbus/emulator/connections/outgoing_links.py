@@ -23,6 +23,7 @@ from pairbus.emulator.auth import Right
 from pairbus.emulator.entities.entity import Entity
 from pairbus.emulator.entities.message_codec import encode_delivery, encode_removed
 from pairbus.emulator.entities.queue import MessageQueue
+from pairbus.emulator.entities.sessions import Sessions
 from pairbus.errors import (
     AmqpError,
     DecodeError,
@@ -192,7 +193,7 @@ class OutgoingLink:
         for stored, lock in received:
             size += stored.size
             if lock is None:
-                payload, tag = encode_removed(stored), runtime.new_token()
+                payload, tag = encode_removed(stored), b""  # as in the service: nothing to settle
             else:
                 payload, tag = encode_delivery(stored, lock.token, lock.until_ms), lock.token
             link.send(payload, tag=tag, settled=lock is None)
@@ -233,9 +234,18 @@ class OutgoingLink:
                 self.connection.flush_after_turn()
         elif self.session is not None and self.queue.sessions is not None:
             try:
-                self.queue.sessions.locked_until(self.session, self)
+                until_ms = self.queue.sessions.locked_until(self.session, self)
             except LockLost as exc:
                 self.detach(exc)
+            else:
+                self._keep_session(self.queue.sessions, until_ms)
+
+    def _keep_session(self, sessions: Sessions, until_ms: int) -> None:
+        """Renew the lock of the session while the client waits for messages, as in the service."""
+        now_ms = self.runtime.now_ms()
+        if self.link.credit > 0 and now_ms < until_ms <= now_ms + self.queue.lock_ms // 2:
+            assert self.session is not None
+            sessions.renew(self.session, now_ms)
 
     def on_outcome(
         self, deliveries: Sequence[OutgoingDelivery], outcome: Any, settled: bool

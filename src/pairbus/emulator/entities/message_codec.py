@@ -2,7 +2,7 @@
 
 A message is stored in three parts: its header with its delivery annotations, the entries of its
 message annotations, and the rest. The first two change from delivery to delivery; the rest is
-delivered byte for byte as it was sent.
+delivered byte for byte as it was sent, except for decimals among the application properties.
 """
 
 from collections.abc import Callable
@@ -23,6 +23,7 @@ from pairbus.amqp.section_edit import (
 )
 from pairbus.amqp.sections import DELIVERY_COUNT, MESSAGE_ID, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
+from pairbus.emulator.entities import decimals
 from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.errors import DecodeError, Refused
 from pairbus.servicebus import annotations
@@ -80,7 +81,12 @@ def parse_message(payload: bytes) -> IncomingMessage:
         )
     if message.application_properties:
         # Rules read them and settlements change them, so they must be valid from the start.
-        message.read_application_properties()
+        properties = message.read_application_properties()
+        if decimals.CODE in message.application_properties:
+            changed = decimals.decimals_of_service(properties)
+            if changed:
+                encoded = Message.build(application_properties=properties | changed)
+                message.application_properties = encoded.application_properties
     if session is not None and not isinstance(session, str):
         raise DecodeError("The session id is not a string.")
     if ttl is not None and not isinstance(ttl, UInt):
