@@ -51,7 +51,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Spark runs only briefly in each test, so fast compilation matters more than fast code.
-    java_options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dspark.ui.enabled=false"]
+    java_options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     if SPARK_CLASSES.exists():
         # Java ignores an archive that does not fit. Without the last option it prints so.
         java_options += [f"-XX:SharedArchiveFile={SPARK_CLASSES}", "-Xlog:disable"]

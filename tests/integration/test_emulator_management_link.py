@@ -328,7 +328,7 @@ def list_rules(management: Management, skip: int = 0, top: int = 100) -> list[De
 def detach_all(core: NamespaceRuntime, queue: str) -> None:
     """Detach the links of all receivers of a queue."""
     for outlet in core.outgoing_links.pop(core.entities.get(queue).queue.id):
-        outlet._detach(LinkLost("The link was taken away."))
+        outlet.detach(LinkLost("The link was taken away."))
 
 
 def receive(receiver: Receiver, count: int) -> list[Delivery]:

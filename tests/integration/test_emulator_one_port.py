@@ -18,7 +18,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.errors import ConnectionLost
+from pairbus.errors import ConnectionLost, StateError
 from pairbus.servicebus.connection_strings import ConnectionString
 from pairbus.servicebus.tokens import sign_token
 from tests.integration.emulator_clients import (
@@ -226,7 +226,7 @@ class TestAddresses:
 
 
 def test_port_in_use_is_reported(namespace: LocalNamespace) -> None:
-    with pytest.raises(OSError, match="in use"):
+    with pytest.raises(StateError, match="in use"):
         LocalNamespace(port=namespace.port).start()
 
 

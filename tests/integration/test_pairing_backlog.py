@@ -144,13 +144,18 @@ class RequestLog:
         handle = AdministrationApi.handle
 
         def logged(
-            admin: AdministrationApi, request: HttpRequest, now_ms: int, *, scheme: str
+            admin: AdministrationApi,
+            request: HttpRequest,
+            now_ms: int,
+            *,
+            scheme: str,
+            **times: int,
         ) -> HttpResponse:
             self.requests.append(request)
             self.schemes.add(scheme)
             answer = self.answer(admin, request)
             if answer is None:
-                answer = handle(admin, request, now_ms, scheme=scheme)
+                answer = handle(admin, request, now_ms, scheme=scheme, **times)
             self.answers.append(answer)
             return answer
 
