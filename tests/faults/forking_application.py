@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -60,7 +60,9 @@ class Application:
         return connect(self.flavour, SimpleNamespace(**host), tls=self.tls)
 
     def options(self, secondary: Any, **options: Any) -> pairbus.SendAvailabilityOptions:
-        return options_of(secondary, self.name, **options)
+        # Long enough for a machine that stalls: no send may fail.
+        patient = {"operation_timeout": timedelta(minutes=1)}
+        return options_of(secondary, self.name, **(patient | options))
 
     def paths(self) -> list[str]:
         return [self.healthy, self.failing] * SENDERS

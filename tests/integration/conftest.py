@@ -17,6 +17,7 @@ from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.tiers import NamespaceTier
+from tests.garbage import freeze_objects
 from tests.integration.amqp_clients import Connect, options_for
 from tests.integration.clocks import Clock
 from tests.integration.deliveries import Deliveries
@@ -28,7 +29,7 @@ from tests.interop.server_fixtures import server, start_server, tls_files, watch
 from tests.sdk_sleeps import short_sleeps
 from tests.tiers import TEST_TIER
 
-__all__ = ["server", "short_sleeps", "start_server", "tls_files", "watch"]
+__all__ = ["freeze_objects", "server", "short_sleeps", "start_server", "tls_files", "watch"]
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tests.integration.pairs import Pair
 from tests.interop.sdk_cases import FROM_THE_SDK, NESTED_FROM_THE_SDK
 from tests.unit.amqp.same import same
 from tests.unit.test_transfer import (
+    EVERY_PROPERTY,
     PLAIN,
     SCHEDULE,
     WHEN,
@@ -37,7 +38,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     **PLAIN,
     "every type of application property": lambda: AmqpAnnotatedMessage(
         data_body=b"body",
-        application_properties={name: deepcopy(value) for name, value, _ in FROM_THE_SDK},
+        application_properties={name: deepcopy(value) for name, value, _ in FROM_THE_SDK}
+        | {"decimal": EVERY_PROPERTY["decimal"]},
     ),
     "every type of annotation": lambda: AmqpAnnotatedMessage(
         data_body=b"body",

@@ -12,6 +12,7 @@ import pytest
 
 from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.client import Client, ClientOptions
+from tests.garbage import freeze_objects
 from tests.interop.limitations import peers_with
 from tests.interop.peers import DEADLINE_S, ConnectOptions, PeerClient, PeerServer, ServerOptions
 from tests.interop.proton_client import ProtonClient
@@ -22,7 +23,7 @@ from tests.interop.sdk_client import SdkAioClient, SdkClient
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
 from tests.sdk_sleeps import short_sleeps
 
-__all__ = ["server", "short_sleeps", "start_server", "tls_files", "watch"]
+__all__ = ["freeze_objects", "server", "short_sleeps", "start_server", "tls_files", "watch"]
 
 CLIENTS: dict[str, Callable[[int, ConnectOptions], Any]] = {
     "proton": ProtonClient,

@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pairbus.extras import missing_package
-
 if TYPE_CHECKING:
     from pairbus.emulator.namespace import LocalNamespace
     from pairbus.emulator.namespace_factory import NamespaceFactory
@@ -46,5 +44,7 @@ def __getattr__(name: str) -> object:
     try:
         value: object = getattr(import_module(f"pairbus.emulator.{_MODULES[name]}"), name)
     except ModuleNotFoundError as exc:
+        from pairbus.extras import missing_package
+
         raise missing_package(exc, "The emulator") from exc
     return value

@@ -16,14 +16,13 @@ _MAX_SCALE = 28
 _MAX_COEFFICIENT_BITS = 96
 
 
-def decimals_of_service(properties: dict[Any, Any]) -> dict[Any, Any]:
-    """Return the properties that the service encodes differently: the decimals that .NET can
-    represent."""
-    return {
-        name: changed
-        for name, value in properties.items()
-        if isinstance(value, Decimal128) and (changed := _of_service(value)) is not None
-    }
+def with_decimals_of_service(section: bytes, properties: dict[Any, Any]) -> bytes:
+    """Return the section of these application properties, with the decimals that .NET can represent
+    as the service encodes them. Everything else stays as it was sent."""
+    for value in properties.values():
+        if isinstance(value, Decimal128) and (changed := _of_service(value)) is not None:
+            section = section.replace(CODE + value, CODE + changed)
+    return section
 
 
 def _of_service(value: Decimal128) -> Decimal128 | None:

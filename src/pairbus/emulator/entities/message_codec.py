@@ -83,10 +83,9 @@ def parse_message(payload: bytes) -> IncomingMessage:
         # Rules read them and settlements change them, so they must be valid from the start.
         properties = message.read_application_properties()
         if decimals.CODE in message.application_properties:
-            changed = decimals.decimals_of_service(properties)
-            if changed:
-                encoded = Message.build(application_properties=properties | changed)
-                message.application_properties = encoded.application_properties
+            message.application_properties = decimals.with_decimals_of_service(
+                message.application_properties, properties
+            )
     if session is not None and not isinstance(session, str):
         raise DecodeError("The session id is not a string.")
     if ttl is not None and not isinstance(ttl, UInt):

@@ -3,16 +3,22 @@
 import pytest
 
 from pairbus.amqp.types import Decimal128
-from pairbus.emulator.entities.decimals import decimals_of_service
+from pairbus.emulator.entities.decimals import with_decimals_of_service
 
 COEFFICIENT = "0000000000000000000000003039"
 IN_IEEE_754 = Decimal128(bytes.fromhex("3038" + COEFFICIENT))
 OF_SERVICE = Decimal128(bytes.fromhex("0c38" + COEFFICIENT))
 
 
+def section(value: Decimal128) -> bytes:
+    """Return application properties with a boolean in its longer form."""
+    entries = b"\xa1\x05price\x94" + value + b"\xa1\x01b\x56\x01"
+    return b"\x00St\xc1" + bytes((len(entries) + 1, 4)) + entries
+
+
 def test_exponent_of_a_decimal_is_written_as_the_service_does():
-    properties = {"price": IN_IEEE_754, "name": "x"}
-    assert decimals_of_service(properties) == {"price": OF_SERVICE}
+    properties = {"price": IN_IEEE_754, "b": True}
+    assert with_decimals_of_service(section(IN_IEEE_754), properties) == section(OF_SERVICE)
 
 
 @pytest.mark.parametrize(
@@ -25,4 +31,4 @@ def test_exponent_of_a_decimal_is_written_as_the_service_does():
     ],
 )
 def test_decimal_that_net_cannot_represent_is_unchanged(value: Decimal128):
-    assert decimals_of_service({"price": value}) == {}
+    assert with_decimals_of_service(section(value), {"price": value, "b": True}) == section(value)
