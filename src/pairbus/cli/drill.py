@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pairbus.cli.console import check_java, consoles, print_error, print_json, print_warning
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
-from pairbus.cli.pairing_options import AsJson, uses_entra
+from pairbus.cli.pairing_options import AsJson, require_credentials
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
@@ -136,7 +136,6 @@ def _environment(
     network: NetworkOptions,
     tier: str | None,
 ) -> "Environment":
-    from pairbus.amqp.client.default_credential import require_azure_identity
     from pairbus.backlog.target import InspectionTarget
     from pairbus.drill.connections import NetworkSettings
     from pairbus.drill.environments import ExistingEnvironment, LocalEnvironment
@@ -151,8 +150,7 @@ def _environment(
         raise ConfigurationError(
             "--primary and --secondary belong together. Add the other one, or use neither."
         )
-    if uses_entra(primary, secondary):
-        require_azure_identity()
+    require_credentials(primary, secondary)
     InspectionTarget.parse(primary=primary, secondary=secondary)  # checks both
     return ExistingEnvironment(primary, secondary, NetworkSettings(**network.client_fields()))
 

@@ -88,8 +88,7 @@ def target_of(
 ) -> InspectionTarget:
     """Return the pairing that the options name. Raises ConfigurationError, also if azure-identity
     is needed and is not installed. `needs_primary`: the command connects to the primary."""
-    if uses_entra(secondary, primary if needs_primary else None):
-        require_azure_identity()
+    require_credentials(secondary, primary if needs_primary else None)
     target = InspectionTarget.parse(
         primary=primary,
         secondary=secondary,
@@ -109,6 +108,12 @@ def target_of(
             "as `primary_name` in your senders."
         )
     return target
+
+
+def require_credentials(*namespaces: str | None) -> None:
+    """Raise ConfigurationError if azure-identity is needed and is not installed."""
+    if uses_entra(*namespaces):
+        require_azure_identity()
 
 
 def uses_entra(*namespaces: str | None) -> bool:

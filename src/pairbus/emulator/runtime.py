@@ -57,7 +57,7 @@ class NamespaceRuntime:
         tier: NamespaceTier = UNLIMITED,
     ) -> None:
         """`now_ms` returns the time of this machine. `call_soon` schedules a callback for the next
-        round of the event loop. The last four arguments are those of `Authority`."""
+        round of the event loop. The four arguments before `tier` are those of `Authority`."""
         self.name = name
         self.store = store
         self.clock = NamespaceClock(now_ms, store.clock_offset_ms())

@@ -125,10 +125,10 @@ def _record_deliveries(sender: Any) -> None:
     recorded: Any = None
     encoding: Any = None
 
-    def send_encoded(message: Any) -> None:
+    def send_encoded() -> None:
         nonlocal encoding
         session = handler._link._session
-        if isinstance(message.message, EncodedMessage) and session is not encoding:
+        if session is not encoding:
             encoding = session
             _send_encoded(session)
 
@@ -151,7 +151,8 @@ def _record_deliveries(sender: Any) -> None:
                 _check_not_abandoned(sender)
             if sizes is not None:
                 record_sizes()
-            send_encoded(message)
+            if type(message.message) is EncodedMessage:
+                send_encoded()
             message.delivery = await transfer_message_async(message, timeout_s)
             return message.delivery
 
@@ -166,7 +167,8 @@ def _record_deliveries(sender: Any) -> None:
             _check_not_abandoned(sender)
         if sizes is not None:
             record_sizes()
-        send_encoded(message)
+        if type(message.message) is EncodedMessage:
+            send_encoded()
         message.delivery = transfer_message(message, timeout_s)
         return message.delivery
 

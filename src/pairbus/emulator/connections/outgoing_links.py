@@ -173,6 +173,7 @@ class OutgoingLink:
     def _deliver_up_to(self, limit: int) -> bool:
         """Deliver messages, and return True if there may be more for the next turn."""
         link, runtime = self.link, self.runtime
+        now_ms = runtime.now_ms()
         if runtime.throttle is not None:
             limit = runtime.throttle.max_messages("receive", limit)
             if limit == 0:
@@ -181,7 +182,7 @@ class OutgoingLink:
         try:
             received = self.queue.receive(
                 limit,
-                runtime.now_ms(),
+                now_ms,
                 locked=self._peek_lock,
                 session=self.session,
                 max_bytes=BYTES_PER_TURN,
@@ -200,7 +201,7 @@ class OutgoingLink:
             runtime.meter.add(self.path, "receive", stored.size)
         if received:
             self._polling = False
-            self.active_ms = runtime.now_ms()
+            self.active_ms = now_ms
             self._known_credit = link.credit
             self.connection.add_unwritten(size)
         if len(received) < limit and size < BYTES_PER_TURN:

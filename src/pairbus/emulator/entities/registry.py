@@ -60,9 +60,7 @@ class EntityRegistry:
         *,
         on_available: Callable[[MessageQueue], None] | None = None,
         on_deleted: Callable[[Entity], None] | None = None,
-        complete: Callable[[EntityDescription], EntityDescription] = lambda description: (
-            description
-        ),
+        complete: Callable[[EntityDescription], EntityDescription] = _unchanged,
     ) -> None:
         """Load the entities from the store.
 
