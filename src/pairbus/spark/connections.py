@@ -1,39 +1,54 @@
-"""Connections of one process. Spark reuses its workers, so they serve many micro-batches."""
+"""Connections of one thread. Spark reuses its workers, so they serve many micro-batches."""
+
+import threading
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Sender
 
-_clients: dict[ClientOptions, Client] = {}
-_senders: dict[tuple[ClientOptions, str], Sender] = {}
-_managements: dict[tuple[ClientOptions, str], Management] = {}
+
+class _Connections(threading.local):
+    """A client is not thread-safe, so each thread has its own: an application may run several
+    redrives at once."""
+
+    def __init__(self) -> None:
+        self.clients: dict[ClientOptions, Client] = {}
+        self.senders: dict[tuple[ClientOptions, str], Sender] = {}
+        self.managements: dict[tuple[ClientOptions, str], Management] = {}
+
+
+_connections = _Connections()
 
 
 def client_for(options: ClientOptions) -> Client:
-    """Return the client of this process for a namespace. It reconnects when it is used again."""
-    if options not in _clients:
-        _clients[options] = Client(options)
-    return _clients[options]
+    """Return the client of this thread for a namespace. It reconnects when it is used again."""
+    clients = _connections.clients
+    if options not in clients:
+        clients[options] = Client(options)
+    return clients[options]
 
 
 def sender_for(options: ClientOptions, path: str) -> Sender:
-    """Return the sender of this process for a queue or topic."""
+    """Return the sender of this thread for a queue or topic."""
     key = options, path
-    if key not in _senders:
-        _senders[key] = Sender(client_for(options), path)
-    return _senders[key]
+    senders = _connections.senders
+    if key not in senders:
+        senders[key] = Sender(client_for(options), path)
+    return senders[key]
 
 
 def management_for(options: ClientOptions, path: str) -> Management:
-    """Return the management link of this process for a queue."""
+    """Return the management link of this thread for a queue."""
     key = options, path
-    if key not in _managements:
-        _managements[key] = Management(client_for(options), path)
-    return _managements[key]
+    managements = _connections.managements
+    if key not in managements:
+        managements[key] = Management(client_for(options), path)
+    return managements[key]
 
 
 def close_all() -> None:
-    """Close all connections. Workers need not call it: their connections end with the process."""
-    for client in _clients.values():
+    """Close all connections of this thread. Workers need not call it: their connections end with
+    the process."""
+    for client in _connections.clients.values():
         client.close()
-    _clients.clear()
-    _senders.clear()
-    _managements.clear()
+    _connections.clients.clear()
+    _connections.senders.clear()
+    _connections.managements.clear()

@@ -1,0 +1,369 @@
+"""Moves or deletes some dead letters of one queue. It needs neither Spark nor Java; a Spark task
+runs it too.
+
+Messages are received in the order of the queue, under locks. A message that is part of the round is
+sent to its destination, and completed after the destination has accepted it. All others stay locked
+until the end of the round, because an abandoned message would be delivered again at once.
+
+A message of a session is sent only when no earlier message of the round is missing, which a dead
+predecessor may still have locked: otherwise it could overtake one of its session.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+from uuid import UUID
+
+from pairbus.amqp.client import Receiver
+from pairbus.backlog.dead_letter_peek import missing_entity
+from pairbus.backlog.dead_letter_source import DeadLetterSource
+from pairbus.backlog.redrive_outcome import RedriveOutcome
+from pairbus.backlog.redrive_pace import Backoff, RateLimit
+from pairbus.backlog.redrive_recorder import RedriveRecorder
+from pairbus.errors import AmqpError, Busy, EntityNotFound, Unavailable
+from pairbus.servicebus.management import ABANDONED, COMPLETED
+from pairbus.spark.connections import client_for, management_for
+from pairbus.spark.forwarder import LOCK_MARGIN_MS, Forwarder
+from pairbus.spark.messages import ReceivedMessage, RestoredMessage, sequence_number_of
+from pairbus.spark.settler import MAX_TOKENS, Settler
+from pairbus.spark.usage import UsageRecorder
+from pairbus.usage.operations import OperationKind
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 1000
+"""Messages that are received before they are sent."""
+MAX_WAITING = 5000
+"""Messages that wait for a destination that does not accept them, before fewer are received."""
+PATIENCE_S = 60.0
+"""The time without progress after which destinations that accept nothing are given up."""
+FULL_CHUNK = 100
+"""Messages that are received at once when so many wait."""
+LOCKED_PATIENCE_S = 330.0
+"""The time to wait for messages that another receiver has locked. The longest lock duration of
+Service Bus is 5 minutes."""
+
+
+@dataclass(slots=True)
+class _LockedMessage:
+    number: int
+    message: RestoredMessage
+    renew_ms: int
+    """The time at which its lock is renewed: when half of it is over."""
+
+
+class RedriveRound:
+    """Handles the given dead letters of one entity, until none is left or there is no progress."""
+
+    def __init__(
+        self,
+        source: DeadLetterSource,
+        entity: str,
+        numbers: Iterable[int],
+        *,
+        purge: bool = False,
+        max_rate: float | None = None,
+        usage: UsageRecorder,
+        wait: Callable[[float], bool],
+        on_progress: Callable[[RedriveOutcome], None] = lambda outcome: None,
+        patience_s: float = PATIENCE_S,
+        locked_patience_s: float = LOCKED_PATIENCE_S,
+    ) -> None:
+        """`wait` sleeps for some seconds, and returns True to cancel. With `purge`, messages are
+        deleted and not sent. `on_progress` gets the changes since its last call."""
+        self._source = source
+        self._entity = entity
+        self._queue = source.queue_of(entity)
+        self._purge = purge
+        self._usage = usage
+        self._wait = wait
+        self._on_progress = on_progress
+        self._patience_s = patience_s
+        self._locked_patience_s = locked_patience_s
+        self._rate = RateLimit(max_rate)
+        self._remaining = set(numbers)
+        self._accepted: set[int] = set()
+        """Messages that were accepted, and may still be in the queue because a completion failed.
+        They are completed when they are delivered again, and not sent."""
+        self._waiting: dict[int, _LockedMessage] = {}
+        """Messages to be sent, by sequence number."""
+        self._held: dict[int, _LockedMessage] = {}
+        """Messages that stay, and are locked until the end of the round."""
+        self._backoffs: dict[str, Backoff] = {}
+        self._errors: dict[str, str] = {}
+        self._idle = Backoff()
+        self._progress_at = time.monotonic()
+        self._outcome = RedriveOutcome()
+
+    def run(self) -> RedriveOutcome:
+        """Run the round, and return its outcome. Raises NotAuthorized and EntityNotFound, and other
+        errors of the client after some attempts. Nothing is lost then."""
+        try:
+            with Receiver(client_for(self._source.namespace), self._queue, confirm=False) as link:
+                while self._remaining or self._accepted:
+                    if self._wait(0):
+                        self._outcome.cancelled = True
+                        break
+                    if not self._step(link):
+                        break
+        finally:
+            self._release()
+            self._usage.flush()
+        self._count_left()
+        return self._outcome
+
+    def _step(self, link: Receiver) -> bool:
+        """Receive and handle some messages. Return False to give up."""
+        self._renew()
+        missing = self._first_missing()
+        received = 0 if missing is None else self._receive(link)
+        handled = self._complete_all() if self._purge else self._send()
+        now = time.monotonic()
+        if handled:
+            self._progress_at = now
+            self._idle.reset()
+            pause_s = self._rate.pause_s(handled, now)
+            return pause_s <= 0 or not self._wait(pause_s) or self._cancel()
+        if received and len(self._waiting) < MAX_WAITING:
+            return True
+        missing = self._first_missing()
+        if missing is not None and not received and not self._is_there():
+            return True
+        patience_s = self._patience_s if missing is None else self._locked_patience_s
+        if now - self._progress_at > patience_s:
+            return False
+        return not self._wait(self._idle.next_s()) or self._cancel()
+
+    def _first_missing(self) -> int | None:
+        """Return the smallest number of the round that was not received yet, or None."""
+        expected = chain(self._remaining, self._accepted)
+        return min((number for number in expected if number not in self._waiting), default=None)
+
+    def _cancel(self) -> bool:
+        self._outcome.cancelled = True
+        return False
+
+    def _receive(self, link: Receiver) -> int:
+        """Receive some messages and sort them. Return how many arrived."""
+        sizes: list[int] = []
+        count = 0
+        size = CHUNK if len(self._waiting) < MAX_WAITING else FULL_CHUNK
+        try:
+            for deliveries in link.receive_available(self._rate.chunk(size)):
+                for delivery in deliveries:
+                    sizes.append(len(delivery.payload))
+                    # Settled by lock token, so the session need not track the delivery.
+                    delivery.link.session.incoming.unsettled.pop(delivery.id, None)
+                    count += self._sort(delivery.payload, delivery.tag)
+        except EntityNotFound as exc:
+            raise missing_entity(self._source, self._entity) from exc
+        except (Unavailable, Busy) as exc:
+            if time.monotonic() - self._progress_at > self._patience_s:
+                raise
+            logger.warning("%s: receiving failed and is tried again: %s", self._queue, exc)
+        else:
+            if not sizes:
+                self._usage.add(OperationKind.POLL, self._entity)
+        if sizes:
+            self._usage.add(OperationKind.RECEIVE, self._entity, sizes)
+        return count
+
+    def _sort(self, payload: bytes, lock_token: bytes) -> bool:
+        """Keep a message for sending, or until the end. Return True if it is new."""
+        number, now_ms = sequence_number_of(payload), _now_ms()
+        locked_until = locked_until_ms(payload) or now_ms + 2 * LOCK_MARGIN_MS
+        renew_ms = (now_ms + locked_until) // 2
+        if number in self._remaining or number in self._accepted:
+            received = ReceivedMessage(self._queue, payload, lock_token, locked_until)
+            message = self._source.restore(self._entity, received)
+            self._waiting[number] = _LockedMessage(number, message, renew_ms)
+            return True
+        is_new = number not in self._held
+        kept = RestoredMessage(self._queue, lock_token, locked_until, None, None, b"")
+        self._held[number] = _LockedMessage(number, kept, renew_ms)
+        return is_new
+
+    def _complete_all(self) -> int:
+        """Delete the messages that were received."""
+        settler = Settler(self._source.namespace, self._usage)
+        for locked in self._waiting.values():
+            settler.add(locked.message._replace(destination=self._entity), COMPLETED)
+        change = RedriveOutcome()
+        failed = settler.finish()
+        for number, locked in self._waiting.items():
+            if number not in self._accepted:
+                change.moved[""] += 1
+                change.bytes += len(locked.message.payload)
+            self._remaining.discard(number)
+            if failed:  # it is not known which of them
+                self._accepted.add(number)
+            else:
+                self._accepted.discard(number)
+        self._waiting.clear()
+        self._report(change)
+        return change.moved.total()
+
+    def _send(self) -> int:
+        """Send messages, except to destinations that failed a moment ago. Return how many were
+        handled."""
+        now = time.monotonic()
+        ready: list[RestoredMessage] = []
+        numbers: dict[bytes | None, int] = {}
+        settler = Settler(self._source.namespace, self._usage)
+        missing = self._first_missing()
+        for number in sorted(self._waiting):
+            message = self._waiting[number].message
+            if number in self._accepted:
+                settler.add(message, COMPLETED)
+                continue
+            backoff = self._backoffs.get(message.destination or "")
+            is_next = message.session_id is None or missing is None or number < missing
+            if is_next and (backoff is None or backoff.is_due(now)):
+                ready.append(message)
+                numbers[message.lock_token] = number
+        if self._accepted and settler.finish() == 0:
+            for number in self._accepted.intersection(self._waiting):
+                del self._waiting[number]
+                self._accepted.discard(number)
+        if not ready:
+            return 0
+        recorder = RedriveRecorder(settler, self._usage)
+        forwarder = Forwarder(
+            self._source.target_namespace,
+            self._source.namespace,
+            usage=self._usage,
+            recorder=recorder,
+        )
+        forwarder.forward(ready)
+        unsettled = forwarder.finish().unsettled
+        return self._note(recorder, numbers, unsettled)
+
+    def _note(
+        self, recorder: RedriveRecorder, numbers: dict[bytes | None, int], unsettled: int
+    ) -> int:
+        """Take note of what happened to messages that were sent. Return how many were handled."""
+        change = RedriveOutcome()
+        for message in recorder.accepted:
+            number = numbers[message.lock_token]
+            del self._waiting[number]
+            self._remaining.discard(number)
+            destination = message.destination or ""
+            change.moved[destination] += 1
+            change.bytes += len(message.payload)
+            self._backoffs.pop(destination, None)
+            if unsettled:  # it is not known which of them
+                self._accepted.add(number)
+        for message, reason in recorder.refused:
+            number = numbers[message.lock_token]
+            self._held[number] = self._waiting.pop(number)
+            self._remaining.discard(number)
+            change.refused[message.destination or "", reason] += 1
+        now, now_ms = time.monotonic(), _now_ms()
+        failed: set[str] = set()
+        for message, error in recorder.not_sent:
+            destination = message.destination or ""
+            if error is None or message.locked_until < now_ms + LOCK_MARGIN_MS:
+                del self._waiting[numbers[message.lock_token]]  # it is delivered again
+            else:
+                self._errors[destination] = error
+                failed.add(destination)
+        for destination in failed:
+            self._backoffs.setdefault(destination, Backoff()).fail(now)
+        self._report(change)
+        return change.handled
+
+    def _report(self, change: RedriveOutcome) -> None:
+        self._outcome.add(change)
+        if change.handled:
+            self._on_progress(change)
+
+    def _is_there(self) -> bool:
+        """Return True if one of the missing messages is still in the queue, locked by another
+        receiver. Forget messages that are not there any more."""
+        expected = sorted((self._remaining | self._accepted).difference(self._waiting))
+        while expected:
+            try:
+                payloads = management_for(self._source.namespace, self._queue).peek(expected[0], 1)
+            except (Unavailable, Busy):
+                return True
+            self._usage.add(OperationKind.PEEK, self._entity, [len(data) for data in payloads])
+            number = sequence_number_of(payloads[0]) if payloads else None
+            gone = [n for n in expected if number is None or n < number]
+            taken = self._remaining.intersection(gone)
+            if taken:
+                self._report(RedriveOutcome(gone=len(taken)))
+            self._remaining.difference_update(gone)
+            self._accepted.difference_update(gone)
+            expected = expected[len(gone) :]
+            if expected and expected[0] == number:
+                return True
+        return False
+
+    def _renew(self) -> None:
+        """Renew locks when half of their time is over."""
+        now_ms = _now_ms()
+        for kept in (self._held, self._waiting):
+            due = [locked for locked in kept.values() if locked.renew_ms <= now_ms]
+            for start in range(0, len(due), MAX_TOKENS):
+                part = due[start : start + MAX_TOKENS]
+                for locked, until_ms in zip(part, self._renew_part(part), strict=True):
+                    if until_ms is None:
+                        kept.pop(locked.number, None)  # it is delivered again
+                    else:
+                        locked.message = locked.message._replace(locked_until=until_ms)
+                        locked.renew_ms = (now_ms + until_ms) // 2
+
+    def _renew_part(self, part: list[_LockedMessage]) -> list[int | None]:
+        tokens = [
+            UUID(bytes_le=locked.message.lock_token)
+            for locked in part
+            if locked.message.lock_token is not None
+        ]
+        management = management_for(self._source.namespace, self._queue)
+        entities = [self._entity] * len(part)
+        try:
+            expirations = management.renew_locks(tokens)
+        except AmqpError as exc:
+            logger.info("%s: %d locks could not be renewed: %s", self._queue, len(part), exc)
+            self._usage.add_settlements(OperationKind.RENEW, entities, answered=False)
+            return [None] * len(part)
+        self._usage.add_settlements(OperationKind.RENEW, entities)
+        return [int(expiration) for expiration in expirations]
+
+    def _release(self) -> None:
+        """Abandon all messages that are still locked."""
+        settler = Settler(self._source.namespace, self._usage)
+        for kept in (self._held, self._waiting):
+            for locked in kept.values():
+                settler.add(locked.message._replace(destination=self._entity), ABANDONED)
+        settler.finish()
+
+    def _count_left(self) -> None:
+        """Count the messages that were neither moved nor refused."""
+        self._outcome.unsettled = len(self._accepted)
+        for number in self._remaining:
+            locked = self._waiting.get(number)
+            self._outcome.left[(locked and locked.message.destination) or ""] += 1
+        for destination in self._outcome.left:
+            if destination in self._errors:
+                self._outcome.errors[destination] = self._errors[destination]
+
+
+def locked_until_ms(payload: bytes) -> int | None:
+    """Return the expiry of the lock that the namespace wrote onto a message, or None."""
+    start = payload.find(_LOCKED_UNTIL)
+    if start < 0 or payload[start + len(_LOCKED_UNTIL)] != _TIMESTAMP:
+        return None
+    start += len(_LOCKED_UNTIL) + 1
+    return int.from_bytes(payload[start : start + 8], "big", signed=True)
+
+
+_LOCKED_UNTIL = b"x-opt-locked-until"
+_TIMESTAMP = 0x83
+"""The AMQP type code."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
