@@ -82,6 +82,22 @@ def peek_queues(
             search.stop()  # the key may be restricted to the expected queues
 
 
+def search_queues(client: Client, search: QueueSearch) -> None:
+    """Complete a search, with a peek at one message of each queue if the queues are not listed.
+    Raises NotAuthorized and the other errors of the client."""
+    if search.listing.indexes is None:
+        for index in search:
+            try:
+                for _ in peek(client, search.path(index), count=1):
+                    pass
+            except EntityNotFound:
+                search.missing()
+            except NotAuthorized:
+                if index < search.listing.expected:
+                    raise
+                search.stop()  # the key may be restricted to the expected queues
+
+
 def _next_sequence(path: str, from_sequence: int, messages: list[BacklogMessage]) -> int:
     """Return the sequence number to continue with."""
     numbers = [
