@@ -36,6 +36,11 @@ class DeadLetterFilter:
                 "--since and --until."
             )
 
+    @property
+    def takes_all(self) -> bool:
+        """True if every message matches."""
+        return not (self.reasons or self.destinations) and self.since_ms is self.until_ms is None
+
     def matches(self, message: BacklogMessage) -> bool:
         """Return True if a message is chosen, apart from `count`."""
         if self.reasons and (message.dead_letter_reason or "") not in self.reasons:

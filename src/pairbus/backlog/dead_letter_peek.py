@@ -33,7 +33,7 @@ def peek_dead_letters(
     peeked = 0
     with connected(source.namespace) as client:
         for entity in source.entities:
-            for messages in _peek_entity(client, source, entity, from_sequence, usage):
+            for messages in _peek_entity(client, source, entity, from_sequence, usage, source.read):
                 for message in messages:
                     if choice.matches(message):
                         yield message
@@ -73,11 +73,13 @@ def plan_redrive(
     one operation for each dead letter. Raises the errors of the client."""
     builder = PlanBuilder(now_ms() if within is None else within.taken_ms)
     count = choice.count
+    brief = within is not None or choice.takes_all
+    read = source.read_briefly if brief else source.read
     with connected(source.namespace) as client:
         peeked = 0
         for entity in source.entities:
             known = None if within is None else within.queues.get(entity, SequenceNumbers())
-            for messages in _peek_entity(client, source, entity, 1, usage):
+            for messages in _peek_entity(client, source, entity, 1, usage, read):
                 for message in messages:
                     number = message.sequence_number
                     chosen = choice.matches(message) if known is None else number in known
@@ -98,6 +100,7 @@ def _peek_entity(
     entity: str,
     from_sequence: int,
     usage: UsageRecorder,
+    read: Callable[[str, bytes], BacklogMessage],
 ) -> Iterator[list[BacklogMessage]]:
     def record(payloads: list[bytes]) -> None:
         if usage.enabled:
@@ -111,7 +114,7 @@ def _peek_entity(
             entity,
             dead_letters=True,
             from_sequence=from_sequence,
-            read=source.read,
+            read=read,
             on_peek=record,
         )
     except EntityNotFound as exc:

@@ -41,6 +41,12 @@ def test_message_is_chosen_if_all_conditions_hold(choice: DeadLetterFilter, chos
     assert choice.matches(letter()) is chosen
 
 
+def test_choice_without_conditions_takes_all():
+    assert DeadLetterFilter(count=3).takes_all
+    assert not DeadLetterFilter(since_ms=0).takes_all
+    assert not DeadLetterFilter(reasons=("",)).takes_all
+
+
 def test_empty_reason_chooses_messages_without_a_reason():
     assert DeadLetterFilter(reasons=("",)).matches(letter(reason=None))
 
