@@ -6,11 +6,9 @@ x-opt-deadletter-source. All of these are removed. Everything else keeps its byt
 """
 
 from pairbus.amqp.section_edit import (
-    DELIVERY_ANNOTATIONS,
     HEADER,
     PROPERTIES,
     EncodedKeys,
-    edit_map,
     map_entries,
     read_fields,
     replace_fields,
@@ -24,7 +22,7 @@ from pairbus.amqp.sections import (
 )
 from pairbus.backlog.message import NOT_A_MESSAGE
 from pairbus.errors import DecodeError, NotTransferable
-from pairbus.servicebus.annotations import DEAD_LETTER_SOURCE, LOCK_TOKEN, SET_BY_SERVICE
+from pairbus.servicebus.annotations import DEAD_LETTER_SOURCE, SET_BY_SERVICE
 from pairbus.servicebus.application_properties import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -36,7 +34,6 @@ from pairbus.transfer import from_backlog
 _REASON_KEYS = EncodedKeys((DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION))
 _ANNOTATION_KEYS = EncodedKeys((*SET_BY_SERVICE, DEAD_LETTER_SOURCE))
 _SOURCE_KEYS = EncodedKeys((DEAD_LETTER_SOURCE,))
-_LOCK_TOKEN_KEYS = EncodedKeys((LOCK_TOKEN,))
 _NULL = b"\x40"
 
 
@@ -48,10 +45,6 @@ def restore_dead_letter(received: ReceivedMessage, destination: str | None) -> R
     try:
         message = Message.parse(payload)
         _remove_dead_letter_fields(message, _ANNOTATION_KEYS)
-        if message.delivery_annotations:
-            message.delivery_annotations, _ = edit_map(
-                message.delivery_annotations, DELIVERY_ANNOTATIONS, {}, _LOCK_TOKEN_KEYS
-            )
         _restore_header(message)
         (session_id,) = read_fields(message.properties, (GROUP_ID,))
         payload = message.encode()
@@ -100,6 +93,9 @@ def restore_backlog_dead_letter(
 
 
 def _remove_dead_letter_fields(message: Message, annotations: EncodedKeys) -> None:
+    # Delivery annotations are for one hop. With that of the forwarding hops, the message could soon
+    # be dead-lettered for too many of them.
+    message.delivery_annotations = b""
     if message.application_properties:
         message.edit_application_properties({}, _REASON_KEYS)
     if message.message_annotations:

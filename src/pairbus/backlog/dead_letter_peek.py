@@ -10,7 +10,7 @@ from pairbus.backlog.dead_letter_groups import DeadLetterGroups
 from pairbus.backlog.dead_letter_source import DeadLetterSource
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import connected, peek
-from pairbus.backlog.redrive_plan import PlanBuilder, RedrivePlan, SequenceNumbers
+from pairbus.backlog.redrive_plan import PlanBuilder, RedrivePlan, SequenceNumberSet
 from pairbus.errors import EntityNotFound, NotAuthorized
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
 from pairbus.usage.operations import OperationKind
@@ -78,7 +78,7 @@ def plan_redrive(
     with connected(source.namespace) as client:
         peeked = 0
         for entity in source.entities:
-            known = None if within is None else within.queues.get(entity, SequenceNumbers())
+            known = None if within is None else within.queues.get(entity, SequenceNumberSet())
             for messages in _peek_entity(client, source, entity, 1, usage, read):
                 for message in messages:
                     number = message.sequence_number

@@ -20,7 +20,7 @@ FORMAT: Final = 1
 """The version of the JSON format."""
 
 
-class SequenceNumbers:
+class SequenceNumberSet:
     """A set of sequence numbers, 8 bytes each: there may be millions."""
 
     __slots__ = ("_numbers",)
@@ -41,7 +41,7 @@ class SequenceNumbers:
         return position < len(self._numbers) and self._numbers[position] == number
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SequenceNumbers) and self._numbers == other._numbers
+        return isinstance(other, SequenceNumberSet) and self._numbers == other._numbers
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -56,7 +56,7 @@ class RedrivePlan:
 
     taken_ms: int
     """The time when the plan was made, as Unix time in milliseconds."""
-    queues: Mapping[str, SequenceNumbers]
+    queues: Mapping[str, SequenceNumberSet]
     """The sequence numbers by entity."""
     destinations: Mapping[str | None, int] = field(default_factory=dict)
     """The number of messages by destination."""
@@ -85,7 +85,7 @@ def plan_from_json(values: Any) -> RedrivePlan:
         if values["format"] != FORMAT:
             raise ConfigurationError(f"The plan has the unknown format {values['format']!r}.")
         queues = {
-            str(entity): SequenceNumbers(
+            str(entity): SequenceNumberSet(
                 number for first, last in ranges for number in range(first, last + 1)
             )
             for entity, ranges in values["queues"].items()
@@ -113,5 +113,5 @@ class PlanBuilder:
         self._others += 1
 
     def plan(self) -> RedrivePlan:
-        queues = {entity: SequenceNumbers(numbers) for entity, numbers in self._numbers.items()}
+        queues = {entity: SequenceNumberSet(numbers) for entity, numbers in self._numbers.items()}
         return RedrivePlan(self._taken_ms, queues, dict(self._destinations), self._others)

@@ -1,4 +1,4 @@
-"""What happens to dead letters when they are sent: a recorder for the forwarder of the syphon.
+"""The recorder of a redrive, for the forwarder of the syphon.
 
 A dead letter cannot be dead-lettered again, so one that its destination refuses stays where it is.
 """

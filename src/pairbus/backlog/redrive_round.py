@@ -23,6 +23,7 @@ from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_pace import Backoff, RateLimit
 from pairbus.backlog.redrive_recorder import RedriveRecorder
 from pairbus.errors import AmqpError, Busy, EntityNotFound, Unavailable
+from pairbus.servicebus import annotations
 from pairbus.servicebus.management import ABANDONED, COMPLETED
 from pairbus.spark.connections import client_for, management_for
 from pairbus.spark.forwarder import LOCK_MARGIN_MS, Forwarder
@@ -360,7 +361,7 @@ def locked_until_ms(payload: bytes) -> int | None:
     return int.from_bytes(payload[start : start + 8], "big", signed=True)
 
 
-_LOCKED_UNTIL = b"x-opt-locked-until"
+_LOCKED_UNTIL = annotations.LOCKED_UNTIL.encode()
 _TIMESTAMP = 0x83
 """The AMQP type code."""
 

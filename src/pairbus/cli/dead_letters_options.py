@@ -39,8 +39,9 @@ DeadLetterSecondary = Annotated[
     typer.Option(
         "--secondary",
         envvar="PAIRBUS_SECONDARY",
-        help="Connection string of the secondary, or its host for Microsoft Entra ID. Needed for "
-        "the backlog queues.",
+        help="Connection string of the secondary, or its host for Microsoft Entra ID. Pass a "
+        "connection string in the variable PAIRBUS_SECONDARY: arguments are visible in process "
+        "lists.",
         show_envvar=True,
     ),
 ]

@@ -4,6 +4,7 @@ import uuid
 
 import pytest
 
+from pairbus.amqp.section_edit import DELIVERY_ANNOTATIONS, edit_map
 from pairbus.amqp.sections import Header, Message, Properties
 from pairbus.amqp.types import Byte, Short, Symbol, Timestamp, UInt, ULong
 from pairbus.backlog.dead_letter_message import restore_backlog_dead_letter, restore_dead_letter
@@ -49,6 +50,8 @@ def dead_lettered(payload: bytes) -> bytes:
         }
     )
     message.edit_header({4: UInt(3)})
+    hops = {Symbol("x-opt-transfer-hop-count"): 3, Symbol("x-opt-lock-token"): uuid.UUID(int=1)}
+    message.delivery_annotations, _ = edit_map(b"", DELIVERY_ANNOTATIONS, hops, ())
     return message.encode()
 
 

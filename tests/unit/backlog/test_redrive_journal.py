@@ -7,10 +7,10 @@ import pytest
 from pairbus.amqp.client import ClientOptions
 from pairbus.backlog import DeadLetterFilter, DeadLetterSource, RedrivePlan
 from pairbus.backlog.redrive_journal import RedriveJournal
-from pairbus.backlog.redrive_plan import SequenceNumbers
+from pairbus.backlog.redrive_plan import SequenceNumberSet
 from pairbus.errors import ConfigurationError
 
-PLAN = RedrivePlan(5, {"orders": SequenceNumbers([1, 2, 3, 7])})
+PLAN = RedrivePlan(5, {"orders": SequenceNumberSet([1, 2, 3, 7])})
 
 
 def journal(

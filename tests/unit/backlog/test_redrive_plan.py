@@ -6,12 +6,12 @@ import pytest
 
 from pairbus.backlog.redrive_outcome import RedriveOutcome, outcome_from_json
 from pairbus.backlog.redrive_pace import MAX_BACKOFF_S, Backoff, RateLimit
-from pairbus.backlog.redrive_plan import PlanBuilder, SequenceNumbers, plan_from_json
+from pairbus.backlog.redrive_plan import PlanBuilder, SequenceNumberSet, plan_from_json
 from pairbus.errors import ConfigurationError
 
 
 def test_sequence_numbers_are_a_sorted_set():
-    numbers = SequenceNumbers([5, 1, 5, 1 << 62])
+    numbers = SequenceNumberSet([5, 1, 5, 1 << 62])
 
     assert list(numbers) == [1, 5, 1 << 62]
     assert 5 in numbers
