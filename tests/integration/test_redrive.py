@@ -1,5 +1,7 @@
 """Redrive and purge of dead letters in emulated namespaces, without Spark."""
 
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -216,6 +218,41 @@ def test_sessions_keep_their_order_while_another_receiver_has_locked_a_message(
     blocker.close()
 
 
+def test_locks_of_messages_that_stay_are_renewed(namespace: LocalNamespace):
+    path = f"q{uuid4().hex[:8]}"
+    namespace.create_queue(path, lock_duration=timedelta(seconds=30))
+    letters = DeadLetters(namespace, path)
+    letters.put(numbered(1, "a"), "Other")
+    letters.put(numbered(3, "b"), "Broken")
+    source = source_of(letters)
+    plan = plan_redrive(source, choice=DeadLetterFilter(reasons=("Broken",)))
+
+    def wait(seconds: float) -> bool:
+        if seconds > 0:
+            namespace.advance(timedelta(seconds=20))
+        return False
+
+    try:
+        outcome = RedriveRound(
+            source,
+            path,
+            plan.queues[path],
+            max_rate=1,
+            usage=NO_USAGE,
+            wait=wait,
+            now_ms=lambda: int(namespace.now().timestamp() * 1000),
+        ).run()
+    finally:
+        close_all()
+
+    readings = namespace.meter()
+    queue = dead_letter_path(path)
+    assert outcome.moved.total() == 3
+    assert readings[queue, "renew"].operations >= 2
+    assert readings[queue, "receive"].operations == 4  # each message once
+    letters.close()
+
+
 @pytest.mark.rule("R3")
 def test_message_that_another_receiver_took_is_counted_as_gone(letters: DeadLetters):
     letters.put(numbered(3))
@@ -287,6 +324,34 @@ def test_entity_that_does_not_exist_is_an_error(letters: DeadLetters):
 
     with pytest.raises(EntityNotFound, match="'nothing'"):
         plan_redrive(source)
+
+
+@pytest.mark.rule("R4")
+def test_dead_letters_need_no_spark():
+    program = (
+        "import sys; sys.modules['pyspark'] = sys.modules['pyarrow'] = None; "
+        "import pairbus.backlog, pairbus.cli.app"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_example_of_the_documentation_works(capsys: pytest.CaptureFixture[str]):
+    text = (Path(__file__).parents[2] / "docs" / "dead-letters.md").read_text(encoding="utf-8")
+    _, _, example = text.partition("```python\n")
+    with LocalNamespace("example") as namespace:
+        namespace.create_queue("orders")
+        letters = DeadLetters(namespace, "orders")
+        letters.put(numbered(2))
+
+        exec(example.partition("```")[0], {"CONNECTION_STRING": namespace.connection_string})
+
+        assert capsys.readouterr().out.splitlines() == [
+            "Broken orders 2",
+            "2 of 2",
+            "Counter({'orders': 2}) Counter()",
+        ]
+        letters.close()
 
 
 @pytest.mark.rule("C5")

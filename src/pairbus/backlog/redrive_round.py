@@ -71,6 +71,7 @@ class RedriveRound:
         on_progress: Callable[[RedriveOutcome], None] = lambda outcome: None,
         patience_s: float = PATIENCE_S,
         locked_patience_s: float = LOCKED_PATIENCE_S,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`wait` sleeps for some seconds, and returns True to cancel. With `purge`, messages are
         deleted and not sent. `on_progress` gets the changes since its last call."""
@@ -83,6 +84,7 @@ class RedriveRound:
         self._on_progress = on_progress
         self._patience_s = patience_s
         self._locked_patience_s = locked_patience_s
+        self._now_ms = now_ms
         self._rate = RateLimit(max_rate)
         self._remaining = set(numbers)
         self._accepted: set[int] = set()
@@ -173,7 +175,7 @@ class RedriveRound:
 
     def _sort(self, payload: bytes, lock_token: bytes) -> bool:
         """Keep a message for sending, or until the end. Return True if it is new."""
-        number, now_ms = sequence_number_of(payload), _now_ms()
+        number, now_ms = sequence_number_of(payload), self._now_ms()
         locked_until = locked_until_ms(payload) or now_ms + 2 * LOCK_MARGIN_MS
         renew_ms = (now_ms + locked_until) // 2
         if number in self._remaining or number in self._accepted:
@@ -236,6 +238,7 @@ class RedriveRound:
             self._source.namespace,
             usage=self._usage,
             recorder=recorder,
+            now_ms=self._now_ms,
         )
         forwarder.forward(ready)
         unsettled = forwarder.finish().unsettled
@@ -261,7 +264,7 @@ class RedriveRound:
             self._held[number] = self._waiting.pop(number)
             self._remaining.discard(number)
             change.refused[message.destination or "", reason] += 1
-        now, now_ms = time.monotonic(), _now_ms()
+        now, now_ms = time.monotonic(), self._now_ms()
         failed: set[str] = set()
         for message, error in recorder.not_sent:
             destination = message.destination or ""
@@ -304,7 +307,7 @@ class RedriveRound:
 
     def _renew(self) -> None:
         """Renew locks when half of their time is over."""
-        now_ms = _now_ms()
+        now_ms = self._now_ms()
         for kept in (self._held, self._waiting):
             due = [locked for locked in kept.values() if locked.renew_ms <= now_ms]
             for start in range(0, len(due), MAX_TOKENS):
@@ -364,7 +367,3 @@ def locked_until_ms(payload: bytes) -> int | None:
 _LOCKED_UNTIL = annotations.LOCKED_UNTIL.encode()
 _TIMESTAMP = 0x83
 """The AMQP type code."""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
