@@ -91,6 +91,7 @@ def test_killed_redrives_lose_nothing_and_take_no_later_dead_letter(
                 running.process.wait()
             arrived = _count(primary)
             assert arrived < MESSAGES
+            print(f"{time.monotonic() - began:.0f} s: killed after {arrived:,} arrived")
             late.add(f"late-{kill}")
             letters = chance.choice(queues)
             letters.put([to_backlog(message(f"late-{kill}"), "orders")], "EntityNotFound")
