@@ -6,7 +6,7 @@ MIN_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 15.0
 
 
-class RateLimit:
+class RedriveRate:
     """Limits messages a second. None: there is no limit."""
 
     def __init__(self, max_rate: float | None) -> None:

@@ -20,13 +20,13 @@ from pairbus.amqp.client import Receiver
 from pairbus.backlog.dead_letter_peek import missing_entity
 from pairbus.backlog.dead_letter_source import DeadLetterSource
 from pairbus.backlog.redrive_outcome import RedriveOutcome
-from pairbus.backlog.redrive_pace import Backoff, RateLimit
+from pairbus.backlog.redrive_pace import Backoff, RedriveRate
 from pairbus.backlog.redrive_recorder import RedriveRecorder
 from pairbus.errors import AmqpError, Busy, EntityNotFound, Unavailable
 from pairbus.servicebus import annotations
 from pairbus.servicebus.management import ABANDONED, COMPLETED
 from pairbus.spark.connections import client_for, management_for
-from pairbus.spark.forwarder import LOCK_MARGIN_MS, Forwarder
+from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage, sequence_number_of
 from pairbus.spark.settler import MAX_TOKENS, Settler
 from pairbus.spark.usage import UsageRecorder
@@ -42,6 +42,8 @@ PATIENCE_S = 60.0
 """The time without progress after which destinations that accept nothing are given up."""
 FULL_CHUNK = 100
 """Messages that are received at once when so many wait."""
+LOCK_MARGIN_MS = 5_000
+"""A message whose lock expires sooner is not kept for another attempt: it is delivered again."""
 LOCKED_PATIENCE_S = 330.0
 """The time to wait for messages that another receiver has locked. The longest lock duration of
 Service Bus is 5 minutes."""
@@ -85,7 +87,7 @@ class RedriveRound:
         self._patience_s = patience_s
         self._locked_patience_s = locked_patience_s
         self._now_ms = now_ms
-        self._rate = RateLimit(max_rate)
+        self._rate = RedriveRate(max_rate)
         self._remaining = set(numbers)
         self._accepted: set[int] = set()
         """Messages that were accepted, and may still be in the queue because a completion failed.
@@ -194,7 +196,7 @@ class RedriveRound:
         for locked in self._waiting.values():
             settler.add(locked.message._replace(destination=self._entity), COMPLETED)
         change = RedriveOutcome()
-        failed = settler.finish()
+        failed = _failed_completions(settler)
         for number, locked in self._waiting.items():
             if number not in self._accepted:
                 change.moved[""] += 1
@@ -226,7 +228,7 @@ class RedriveRound:
             if is_next and (backoff is None or backoff.is_due(now)):
                 ready.append(message)
                 numbers[message.lock_token] = number
-        if self._accepted and settler.finish() == 0:
+        if self._accepted and _failed_completions(settler) == 0:
             for number in self._accepted.intersection(self._waiting):
                 del self._waiting[number]
                 self._accepted.discard(number)
@@ -367,3 +369,8 @@ def locked_until_ms(payload: bytes) -> int | None:
 _LOCKED_UNTIL = annotations.LOCKED_UNTIL.encode()
 _TIMESTAMP = 0x83
 """The AMQP type code."""
+
+
+def _failed_completions(settler: Settler) -> int:
+    """Settle, and return how many completions failed."""
+    return settler.finish()

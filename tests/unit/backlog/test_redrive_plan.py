@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pairbus.backlog.redrive_outcome import RedriveOutcome, outcome_from_json
-from pairbus.backlog.redrive_pace import MAX_BACKOFF_S, Backoff, RateLimit
+from pairbus.backlog.redrive_pace import MAX_BACKOFF_S, Backoff, RedriveRate
 from pairbus.backlog.redrive_plan import PlanBuilder, SequenceNumberSet, plan_from_json
 from pairbus.errors import ConfigurationError
 
@@ -54,7 +54,7 @@ def test_outcome_survives_json():
 
 @pytest.mark.rule("R2")
 def test_rate_limit_pauses_so_that_the_rate_is_kept():
-    limit = RateLimit(10)
+    limit = RedriveRate(10)
 
     assert limit.chunk(1000) == 10
     assert limit.pause_s(10, 100.0) == 1.0
@@ -64,9 +64,9 @@ def test_rate_limit_pauses_so_that_the_rate_is_kept():
 
 
 def test_slow_rate_takes_one_message_at_a_time():
-    assert RateLimit(0.5).chunk(1000) == 1
-    assert RateLimit(0.5).pause_s(1, 10.0) == 2.0
-    assert RateLimit(None).chunk(1000) == 1000
+    assert RedriveRate(0.5).chunk(1000) == 1
+    assert RedriveRate(0.5).pause_s(1, 10.0) == 2.0
+    assert RedriveRate(None).chunk(1000) == 1000
 
 
 def test_pauses_double_up_to_a_maximum():
