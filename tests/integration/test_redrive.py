@@ -11,6 +11,8 @@ from uuid import uuid4
 
 import pytest
 
+from pairbus.amqp.client import AnySession, Client, Management, Receiver, Sender
+from pairbus.amqp.client.receiver import lock_token
 from pairbus.backlog import (
     DeadLetterFilter,
     DeadLetterSource,
@@ -24,6 +26,7 @@ from pairbus.backlog.redrive_round import RedriveRound
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError, EntityNotFound
 from pairbus.servicebus.entity_paths import dead_letter_path, subscription_path
+from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.spark.connections import close_all
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
 from pairbus.transfer import to_backlog
@@ -250,6 +253,39 @@ def test_locks_of_messages_that_stay_are_renewed(namespace: LocalNamespace):
     assert outcome.moved.total() == 3
     assert readings[queue, "renew"].operations >= 2
     assert readings[queue, "receive"].operations == 4  # each message once
+    letters.close()
+
+
+@pytest.mark.rule("R2", "R3")
+def test_dead_letters_of_a_queue_with_sessions_return_to_their_sessions(
+    namespace: LocalNamespace,
+):
+    path = f"q{uuid4().hex[:8]}"
+    namespace.create_queue(path, requires_session=True)
+    letters = DeadLetters(namespace, path)
+    payloads = numbered(3, session="s")
+    with Client(letters.options) as client, Management(client, path) as management:
+        with Sender(client, path) as sender:
+            sender.send_batch(payloads)
+        with Receiver(client, path, session_id="s") as receiver:
+            tokens = [lock_token(delivery) for delivery in receiver.receive(3)]
+            management.settle(tokens, DEAD_LETTERED, reason="Broken", session_id="s")
+    source = source_of(letters)
+
+    outcome = redrive(source, plan_redrive(source))
+
+    assert outcome.moved == {path: 3}
+    assert letters.stored(path) == payloads
+    with (
+        Client(letters.options) as client,
+        Receiver(client, path, session_id=AnySession) as receiver,
+    ):
+        assert [id_of(delivery.payload) for delivery in receiver.receive(3)] == [
+            "m-0",
+            "m-1",
+            "m-2",
+        ]
+        assert receiver.session_id == "s"
     letters.close()
 
 
