@@ -290,6 +290,35 @@ def test_dead_letters_of_a_queue_with_sessions_return_to_their_sessions(
 
 
 @pytest.mark.rule("R3")
+def test_message_that_duplicate_detection_would_drop_stays(namespace: LocalNamespace):
+    path = f"q{uuid4().hex[:8]}"
+    namespace.create_queue(
+        path,
+        requires_duplicate_detection=True,
+        duplicate_detection_history_time_window=timedelta(minutes=10),
+    )
+    namespace.create_queue(f"{path}-repair")
+    letters = DeadLetters(namespace, path)
+    letters.put(numbered(3))
+    source = source_of(letters)
+
+    outcome = redrive(source, plan_redrive(source))
+
+    assert outcome.moved.total() == 0
+    assert [reason.partition(":")[0] for _, reason in outcome.refused] == ["DuplicateDetection"]
+    assert len(letters.ids()) == 3
+    # Another queue has not seen the ids.
+    other = source_of(letters, to=f"{path}-repair")
+    assert redrive(other, plan_redrive(other, choice=DeadLetterFilter(count=1))).moved.total() == 1
+    # Without the check, the queue accepts the messages and drops them.
+    unchecked = source_of(letters, ignore_duplicate_detection=True)
+    plan = plan_redrive(unchecked, choice=DeadLetterFilter(count=1))
+    assert redrive(unchecked, plan).moved.total() == 1
+    assert letters.stored(path) == []
+    letters.close()
+
+
+@pytest.mark.rule("R3")
 def test_message_that_another_receiver_took_is_counted_as_gone(letters: DeadLetters):
     letters.put(numbered(3))
     source = source_of(letters)

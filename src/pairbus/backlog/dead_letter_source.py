@@ -31,6 +31,8 @@ class DeadLetterSource:
     unknown one."""
     to: str | None = None
     """A queue or topic that gets the messages instead of their own destinations."""
+    ignore_duplicate_detection: bool = False
+    """Return messages to their own queue or topic without a check of its duplicate detection."""
 
     def __post_init__(self) -> None:
         entities = tuple(map(entity_of, self.entities))

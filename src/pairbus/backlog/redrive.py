@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from pairbus.backlog.dead_letter_source import DeadLetterSource
+from pairbus.backlog.duplicate_detection import duplicate_windows
 from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_plan import RedrivePlan
 from pairbus.backlog.redrive_round import RedriveRound
@@ -32,9 +33,12 @@ def redrive(
     destination has accepted it.
 
     `cancel` ends it after the messages that are being sent; nothing is lost. A message that its
-    destination refuses stays, and does not stop the others. Needs the Listen right on the entities
-    and the Send right on the destinations. Raises ConfigurationError if it is unknown where the
-    messages belong, and the errors of the client if the dead letters cannot be read.
+    destination refuses stays, and does not stop the others; so does one that returns to its own
+    queue or topic and would be dropped by its duplicate detection. Needs the Listen right on the
+    entities, the Send right on the destinations, and for messages that return to their own queue
+    or topic the Manage right, unless the source ignores duplicate detection. Raises
+    ConfigurationError if it is unknown where the messages belong or if they would be dropped, and
+    the errors of the client if the dead letters cannot be read.
     """
     source.require_destinations()
     return _run(source, plan, False, max_rate, usage, cancel, on_progress)
@@ -70,6 +74,7 @@ def _run(
     on_progress: OnProgress | None,
 ) -> RedriveOutcome:
     check_rate(max_rate)
+    windows = {} if is_purge else duplicate_windows(source, usage)
     event = cancel or threading.Event()
     total = RedriveOutcome()
 
@@ -86,6 +91,7 @@ def _run(
                     entity,
                     numbers.part(start, ROUND),
                     purge=is_purge,
+                    duplicate_window=windows.get(entity),
                     max_rate=max_rate,
                     usage=usage,
                     wait=event.wait,

@@ -10,12 +10,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pairbus.backlog.dead_letter_source import DeadLetterSource
+from pairbus.backlog.duplicate_detection import duplicate_windows
 from pairbus.backlog.redrive import OnProgress, check_rate
 from pairbus.backlog.redrive_outcome import RedriveOutcome, outcome_from_json
 from pairbus.backlog.redrive_plan import RedrivePlan
@@ -46,6 +48,7 @@ def redrive_on_spark(
     Spark."""
     source.require_destinations()
     check_rate(max_rate)
+    windows = duplicate_windows(source, usage)
     total = RedriveOutcome()
     positions = {entity: 0 for entity, numbers in plan.queues.items() if len(numbers)}
     with tempfile.TemporaryDirectory(prefix="pairbus-redrive-") as folder:
@@ -68,6 +71,7 @@ def redrive_on_spark(
                     None if max_rate is None else max_rate / len(entities),
                     usage,
                     request_tokens([shared.namespace, target]),
+                    windows,
                 )
                 for entity, outcome in zip(entities, _run_round(session, work), strict=True):
                     positions[entity] += round_size
@@ -97,6 +101,7 @@ class _RoundWork:
         max_rate: float | None,
         usage: UsageRecorder,
         tokens: Tokens,
+        windows: dict[str, timedelta],
     ) -> None:
         self.source = source
         self.entities = entities
@@ -104,6 +109,7 @@ class _RoundWork:
         self._max_rate = max_rate
         self._usage = usage
         self._tokens = tokens
+        self._windows = windows
 
     def run(self, number: int) -> RedriveOutcome:
         """Run one part, in a worker."""
@@ -112,6 +118,7 @@ class _RoundWork:
             self.source,
             self.entities[number],
             self.parts[number],
+            duplicate_window=self._windows.get(self.entities[number]),
             max_rate=self._max_rate,
             usage=self._usage,
             wait=threading.Event().wait,

@@ -13,12 +13,15 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import chain
 from uuid import UUID
 
 from pairbus.amqp.client import Receiver
 from pairbus.backlog.dead_letter_peek import missing_entity
 from pairbus.backlog.dead_letter_source import DeadLetterSource
+from pairbus.backlog.duplicate_detection import WOULD_BE_DROPPED, describe, would_be_dropped
+from pairbus.backlog.message import read_message
 from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_pace import Backoff, RedriveRate
 from pairbus.backlog.redrive_recorder import RedriveRecorder
@@ -67,6 +70,7 @@ class RedriveRound:
         numbers: Iterable[int],
         *,
         purge: bool = False,
+        duplicate_window: timedelta | None = None,
         max_rate: float | None = None,
         usage: UsageRecorder,
         wait: Callable[[float], bool],
@@ -76,11 +80,14 @@ class RedriveRound:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`wait` sleeps for some seconds, and returns True to cancel. With `purge`, messages are
-        deleted and not sent. `on_progress` gets the changes since its last call."""
+        deleted and not sent. `duplicate_window` is that of the destination, if messages return to
+        where they came from: those that it would drop stay. `on_progress` gets the changes since
+        its last call."""
         self._source = source
         self._entity = entity
         self._queue = source.queue_of(entity)
         self._purge = purge
+        self._duplicate_window = duplicate_window
         self._usage = usage
         self._wait = wait
         self._on_progress = on_progress
@@ -182,13 +189,24 @@ class RedriveRound:
         renew_ms = (now_ms + locked_until) // 2
         if number in self._remaining or number in self._accepted:
             received = ReceivedMessage(self._queue, payload, lock_token, locked_until)
-            message = self._source.restore(self._entity, received)
+            message = self._check_duplicate(self._source.restore(self._entity, received), payload)
             self._waiting[number] = _LockedMessage(number, message, renew_ms)
             return True
         is_new = number not in self._held
         kept = RestoredMessage(self._queue, lock_token, locked_until, None, None, b"")
         self._held[number] = _LockedMessage(number, kept, renew_ms)
         return is_new
+
+    def _check_duplicate(self, message: RestoredMessage, payload: bytes) -> RestoredMessage:
+        """Return a message with a problem if its destination would drop it as a duplicate."""
+        window = self._duplicate_window
+        if window is None or message.problem is not None:
+            return message
+        enqueued_ms = read_message(self._entity, payload).enqueued_ms or self._now_ms()
+        if not would_be_dropped(enqueued_ms, window, self._now_ms()):
+            return message
+        text = describe(message.destination or self._entity, window)
+        return message._replace(problem=WOULD_BE_DROPPED, description=text)
 
     def _complete_all(self) -> int:
         """Delete the messages that were received."""

@@ -1,5 +1,6 @@
 """`pairbus dead-letters redrive`: move dead letters back to where they were going."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -60,6 +61,14 @@ def redrive(
             "for backlog messages without a destination."
         ),
     ] = None,
+    ignore_duplicate_detection: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-duplicate-detection",
+            help="Do not check if the queue or topic that the dead letters return to has duplicate "
+            "detection, which would drop them. The check needs the Manage right.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show how many would be moved to which destination."),
@@ -106,8 +115,9 @@ def redrive(
     continue with the same messages.
 
     Needs the Listen right on the entity or the backlog queues, and the Send right on the
-    destinations. Costs four operations for each dead letter: peek, receive, send, complete; and
-    with a filter three for each other one in front of them.
+    destinations; for dead letters that return to their own queue or topic also the Manage right,
+    to check its duplicate detection. Costs four operations for each dead letter: peek, receive,
+    send, complete; and with a filter three for each other one in front of them.
 
     Exit status: 0 done; 1 failed; 2 invalid option; 3 some stay: refused, or their destination
     does not accept messages; 4 stopped.
@@ -130,6 +140,7 @@ def redrive(
         source = options.source(err, to=to)
         if source is None:
             return FAILED
+        source = replace(source, ignore_duplicate_detection=ignore_duplicate_detection)
         source.require_destinations()
         usage = usage_of(source, ledger, no_ledger=no_ledger)
         journal = RedriveJournal(redrive_folder(), source, choice, (since, until))

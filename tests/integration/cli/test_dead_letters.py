@@ -241,14 +241,14 @@ def test_missing_right_to_send_is_named_and_the_message_stays(
 ):
     backlog.put("x", numbered(1))
     backlog.dead_letter(1, "Broken", "because")
-    queue = backlog.queues[0]
+    command = ("dead-letters", "redrive", "--entity", backlog.queues[0], "--namespace", "secondary")
+    variables = {**state, "PAIRBUS_SECONDARY": listen_key}
 
-    result = run_here(
-        *("dead-letters", "redrive", "--entity", queue, "--namespace", "secondary"),
-        **state,
-        PAIRBUS_SECONDARY=listen_key,
-    )
+    unknown = run_here(*command, **variables)
+    result = run_here(*command, "--ignore-duplicate-detection", **variables)
 
+    assert unknown.exit_code == INVALID
+    assert "needs the Manage right" in unknown.output
     assert result.exit_code == INCOMPLETE, result.output
     assert "the Send right is needed" in result.output
     assert len(backlog.dead_letters()) == 1
