@@ -12,26 +12,24 @@ predecessor may still have locked: otherwise it could overtake one of its sessio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
-from uuid import UUID
 
 from pairbus.amqp.client import Receiver
 from pairbus.backlog.dead_letter_peek import missing_entity
 from pairbus.backlog.dead_letter_source import DeadLetterSource
 from pairbus.backlog.duplicate_detection import WOULD_BE_DROPPED, describe, would_be_dropped
 from pairbus.backlog.message import read_message
+from pairbus.backlog.redrive_locks import LockedMessage, LockRenewal, locked_until_ms
 from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_pace import Backoff, RedriveRate
 from pairbus.backlog.redrive_recorder import RedriveRecorder
-from pairbus.errors import AmqpError, Busy, EntityNotFound, Unavailable
-from pairbus.servicebus import annotations
+from pairbus.errors import Busy, EntityNotFound, Unavailable
 from pairbus.servicebus.management import ABANDONED, COMPLETED
 from pairbus.spark.connections import client_for, management_for
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage, sequence_number_of
-from pairbus.spark.settler import MAX_TOKENS, Settler
+from pairbus.spark.settler import Settler
 from pairbus.spark.usage import UsageRecorder
 from pairbus.usage.operations import OperationKind
 
@@ -50,14 +48,6 @@ LOCK_MARGIN_MS = 5_000
 LOCKED_PATIENCE_S = 330.0
 """The time to wait for messages that another receiver has locked. The longest lock duration of
 Service Bus is 5 minutes."""
-
-
-@dataclass(slots=True)
-class _LockedMessage:
-    number: int
-    message: RestoredMessage
-    renew_ms: int
-    """The time at which its lock is renewed: when half of it is over."""
 
 
 class RedriveRound:
@@ -94,14 +84,15 @@ class RedriveRound:
         self._patience_s = patience_s
         self._locked_patience_s = locked_patience_s
         self._now_ms = now_ms
+        self._locks = LockRenewal(source.namespace, self._queue, entity, usage, now_ms)
         self._rate = RedriveRate(max_rate)
         self._remaining = set(numbers)
         self._accepted: set[int] = set()
         """Messages that were accepted, and may still be in the queue because a completion failed.
         They are completed when they are delivered again, and not sent."""
-        self._waiting: dict[int, _LockedMessage] = {}
+        self._waiting: dict[int, LockedMessage] = {}
         """Messages to be sent, by sequence number."""
-        self._held: dict[int, _LockedMessage] = {}
+        self._held: dict[int, LockedMessage] = {}
         """Messages that stay, and are locked until the end of the round."""
         self._backoffs: dict[str, Backoff] = {}
         self._errors: dict[str, str] = {}
@@ -128,7 +119,8 @@ class RedriveRound:
 
     def _step(self, link: Receiver) -> bool:
         """Receive and handle some messages. Return False to give up."""
-        self._renew()
+        self._locks.renew(self._held)
+        self._locks.renew(self._waiting)
         missing = self._first_missing()
         received = 0 if missing is None else self._receive(link)
         handled = self._complete_all() if self._purge else self._send()
@@ -190,11 +182,11 @@ class RedriveRound:
         if number in self._remaining or number in self._accepted:
             received = ReceivedMessage(self._queue, payload, lock_token, locked_until)
             message = self._check_duplicate(self._source.restore(self._entity, received), payload)
-            self._waiting[number] = _LockedMessage(number, message, renew_ms)
+            self._waiting[number] = LockedMessage(number, message, renew_ms)
             return True
         is_new = number not in self._held
         kept = RestoredMessage(self._queue, lock_token, locked_until, None, None, b"")
-        self._held[number] = _LockedMessage(number, kept, renew_ms)
+        self._held[number] = LockedMessage(number, kept, renew_ms)
         return is_new
 
     def _check_duplicate(self, message: RestoredMessage, payload: bytes) -> RestoredMessage:
@@ -325,37 +317,6 @@ class RedriveRound:
                 return True
         return False
 
-    def _renew(self) -> None:
-        """Renew locks when half of their time is over."""
-        now_ms = self._now_ms()
-        for kept in (self._held, self._waiting):
-            due = [locked for locked in kept.values() if locked.renew_ms <= now_ms]
-            for start in range(0, len(due), MAX_TOKENS):
-                part = due[start : start + MAX_TOKENS]
-                for locked, until_ms in zip(part, self._renew_part(part), strict=True):
-                    if until_ms is None:
-                        kept.pop(locked.number, None)  # it is delivered again
-                    else:
-                        locked.message = locked.message._replace(locked_until=until_ms)
-                        locked.renew_ms = (now_ms + until_ms) // 2
-
-    def _renew_part(self, part: list[_LockedMessage]) -> list[int | None]:
-        tokens = [
-            UUID(bytes_le=locked.message.lock_token)
-            for locked in part
-            if locked.message.lock_token is not None
-        ]
-        management = management_for(self._source.namespace, self._queue)
-        entities = [self._entity] * len(part)
-        try:
-            expirations = management.renew_locks(tokens)
-        except AmqpError as exc:
-            logger.info("%s: %d locks could not be renewed: %s", self._queue, len(part), exc)
-            self._usage.add_settlements(OperationKind.RENEW, entities, answered=False)
-            return [None] * len(part)
-        self._usage.add_settlements(OperationKind.RENEW, entities)
-        return [int(expiration) for expiration in expirations]
-
     def _release(self) -> None:
         """Abandon all messages that are still locked."""
         settler = Settler(self._source.namespace, self._usage)
@@ -373,20 +334,6 @@ class RedriveRound:
         for destination in self._outcome.left:
             if destination in self._errors:
                 self._outcome.errors[destination] = self._errors[destination]
-
-
-def locked_until_ms(payload: bytes) -> int | None:
-    """Return the expiry of the lock that the namespace wrote onto a message, or None."""
-    start = payload.find(_LOCKED_UNTIL)
-    if start < 0 or payload[start + len(_LOCKED_UNTIL)] != _TIMESTAMP:
-        return None
-    start += len(_LOCKED_UNTIL) + 1
-    return int.from_bytes(payload[start : start + 8], "big", signed=True)
-
-
-_LOCKED_UNTIL = annotations.LOCKED_UNTIL.encode()
-_TIMESTAMP = 0x83
-"""The AMQP type code."""
 
 
 def _failed_completions(settler: Settler) -> int:
