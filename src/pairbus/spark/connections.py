@@ -1,54 +1,53 @@
 """Connections of one thread. Spark reuses its workers, so they serve many micro-batches."""
 
 import threading
+from collections import UserDict
+from typing import TypeVar
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Sender
 
-
-class _Connections(threading.local):
-    """A client is not thread-safe, so each thread has its own: an application may run several
-    redrives at once."""
-
-    def __init__(self) -> None:
-        self.clients: dict[ClientOptions, Client] = {}
-        self.senders: dict[tuple[ClientOptions, str], Sender] = {}
-        self.managements: dict[tuple[ClientOptions, str], Management] = {}
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-_connections = _Connections()
+class _PerThread(threading.local, UserDict[K, V]):
+    """A mapping with other contents in each thread. A client is not thread-safe, and an application
+    may run several redrives at once."""
+
+
+_clients: _PerThread[ClientOptions, Client] = _PerThread()
+_senders: _PerThread[tuple[ClientOptions, str], Sender] = _PerThread()
+_managements: _PerThread[tuple[ClientOptions, str], Management] = _PerThread()
 
 
 def client_for(options: ClientOptions) -> Client:
     """Return the client of this thread for a namespace. It reconnects when it is used again."""
-    clients = _connections.clients
-    if options not in clients:
-        clients[options] = Client(options)
-    return clients[options]
+    if options not in _clients:
+        _clients[options] = Client(options)
+    return _clients[options]
 
 
 def sender_for(options: ClientOptions, path: str) -> Sender:
     """Return the sender of this thread for a queue or topic."""
     key = options, path
-    senders = _connections.senders
-    if key not in senders:
-        senders[key] = Sender(client_for(options), path)
-    return senders[key]
+    if key not in _senders:
+        _senders[key] = Sender(client_for(options), path)
+    return _senders[key]
 
 
 def management_for(options: ClientOptions, path: str) -> Management:
     """Return the management link of this thread for a queue."""
     key = options, path
-    managements = _connections.managements
-    if key not in managements:
-        managements[key] = Management(client_for(options), path)
-    return managements[key]
+    if key not in _managements:
+        _managements[key] = Management(client_for(options), path)
+    return _managements[key]
 
 
 def close_all() -> None:
     """Close all connections of this thread. Workers need not call it: their connections end with
     the process."""
-    for client in _connections.clients.values():
+    for client in _clients.values():
         client.close()
-    _connections.clients.clear()
-    _connections.senders.clear()
-    _connections.managements.clear()
+    _clients.clear()
+    _senders.clear()
+    _managements.clear()
