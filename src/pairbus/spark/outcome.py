@@ -20,6 +20,8 @@ class Outcome:
     moved: Counter[str] = field(default_factory=Counter)
     bytes: int = 0
     dead_lettered: Counter[str] = field(default_factory=Counter)
+    dead_letter_reasons: dict[str, Counter[str]] = field(default_factory=dict)
+    """The number of dead letters by destination and reason."""
     left: Counter[str] = field(default_factory=Counter)
     """Messages that stay in their queue and are tried again."""
     errors: dict[str, str] = field(default_factory=dict)
@@ -85,7 +87,6 @@ class OutcomeRecorder:
         """Dead-letter a message. One without a lock cannot be: it counts as left, with an error."""
         destination = message.destination or ""
         if self._settler.can_settle(message):
-            self.outcome.dead_lettered[destination] += 1
             self._settler.dead_letter(message, reason, description)
         else:
             self.outcome.left[destination] += 1
@@ -97,7 +98,12 @@ class OutcomeRecorder:
             # There are no other messages behind these, so they need not stay locked.
             for message in self._still_locked:
                 self._settler.add(message, ABANDONED)
-        self.outcome.unsettled += self._settler.finish()
+        settlements = self._settler.finish()
+        self.outcome.unsettled += settlements.failed_completions
+        for (destination, reason), count in settlements.dead_lettered.items():
+            self.outcome.dead_lettered[destination] += count
+            self.outcome.dead_letter_reasons.setdefault(destination, Counter())[reason] += count
+        self.outcome.left.update(settlements.not_dead_lettered)
         return self.outcome
 
     def _record_sends(
