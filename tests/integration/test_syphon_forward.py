@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.batch import BATCH_FORMAT, size_in_batch, split_batch
+from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, size_in_batch, split_batch
 from pairbus.amqp.client import PendingDelivery, Sender
 from pairbus.servicebus.limits import MAX_MESSAGE_KB_STANDARD, MAX_MESSAGE_SIZE_STANDARD
-from pairbus.spark.destination_sender import ENVELOPE_BYTES, MAX_BATCH_MESSAGES, MAX_IN_FLIGHT
+from pairbus.spark.destination_sender import MAX_BATCH_MESSAGES, MAX_IN_FLIGHT
 from pairbus.spark.forwarder import LOCK_MARGIN_MS
 from tests.integration.backlog_queue import BacklogQueue
 from tests.integration.emulator_data import stored
@@ -63,8 +63,8 @@ def test_batch_is_as_large_as_the_destination_accepts(
     backlog: BacklogQueue, posted: Posted, limit_kb: int, excess: int, expected: list[int]
 ) -> None:
     path = backlog.create_queue(max_message_size_in_kilobytes=limit_kb)
-    max_bytes = limit_kb * 1024 - ENVELOPE_BYTES
     [sample] = backlog.locked(path, ["x" * 1000])
+    max_bytes = limit_kb * 1024 - len(batch_envelope(sample.payload))
     third = max_bytes // 3 - size_in_batch(len(sample.payload)) + 1000
     bodies = ["x" * third] * 5
     bodies[2] += "x" * (max_bytes % 3 + excess)
@@ -151,7 +151,7 @@ def test_refused_message_is_dead_lettered_and_the_rest_of_its_batch_is_delivered
     assert len(backlog.dead_letters()) == 1
 
 
-def test_batch_of_two_with_a_refused_message_is_sent_individually(backlog: BacklogQueue) -> None:
+def test_batch_of_two_with_a_refused_message_is_sent_in_parts(backlog: BacklogQueue) -> None:
     path = backlog.create_queue(requires_session=True)
     [bad] = backlog.locked(path, ["no session"])
     [good] = backlog.locked(path, ["a"], session="s")
@@ -163,14 +163,15 @@ def test_batch_of_two_with_a_refused_message_is_sent_individually(backlog: Backl
 
 
 @pytest.mark.rule("S12")
-def test_transient_failure_while_messages_are_sent_individually_leaves_the_rest(
+def test_transient_failure_while_a_batch_is_sent_in_parts_leaves_the_rest(
     backlog: BacklogQueue,
 ) -> None:
     path = backlog.create_queue(requires_session=True)
     good = backlog.locked(path, ["a", "a2", "b", "c", "d"], session="s")
     [bad] = backlog.locked(path, ["no session"])
-    # The deliveries: the batch, "a", the message without a session, "a2", and "b".
-    fault = backlog.namespace.add_fault("internal-error", path, after=4, count=1)
+    # The deliveries: the batch, its first half, "a", the message without a session with "a2", each
+    # of them, and the second half.
+    fault = backlog.namespace.add_fault("internal-error", path, after=6, count=1)
 
     outcome = backlog.forward([good[0], bad, *good[1:]])
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.spark.connections import sender_for
+from pairbus.spark.connections import batching_for, sender_for
 from pairbus.spark.destination_sender import DestinationSender
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import Outcome, OutcomeRecorder
@@ -60,6 +60,10 @@ class Forwarder:
         return self._recorder.finish()
 
     def _open(self, path: str) -> DestinationSender:
-        sender = DestinationSender(path, sender_for(self._target, path), self._recorder)
-        self._senders[path] = sender
+        sender = self._senders[path] = DestinationSender(
+            path,
+            sender_for(self._target, path),
+            batching_for(self._target, path),
+            self._recorder,
+        )
         return sender
