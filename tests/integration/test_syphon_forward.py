@@ -199,13 +199,6 @@ def test_message_with_a_problem_is_dead_lettered_with_its_reason(
     assert stored(backlog.namespace, path) == ["good"]
 
 
-def test_message_for_a_missing_destination_is_dead_lettered(backlog: BacklogQueue) -> None:
-    outcome = backlog.forward(backlog.locked("missing", ["x"]))
-
-    assert outcome.dead_lettered["missing"] == 1
-    assert (backlog.message_count(), len(backlog.dead_letters())) == (0, 1)
-
-
 def test_message_without_a_lock_cannot_be_dead_lettered_and_is_an_error(
     backlog: BacklogQueue,
 ) -> None:

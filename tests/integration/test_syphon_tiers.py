@@ -146,7 +146,7 @@ def test_batch_that_becomes_too_large_is_split(
     """The premium tier detaches the link, and all deliveries in flight are lost with it."""
     path = create_queue(namespace, max_message_size_in_kilobytes=4096)
     backlog = BacklogQueue(namespace, options, path)
-    backlog.put(*(payload(str(n), 400 * KB) for n in range(9)))
+    backlog.put(*(payload(str(n), 400 * KB) for n in range(9)), payload("9", 3 * MB))
     deliveries = Deliveries(monkeypatch)
     # As if the link did not say its limit for batches.
     monkeypatch.setattr(Sender, "max_batch_size", Sender.max_message_size)
@@ -156,8 +156,8 @@ def test_batch_that_becomes_too_large_is_split(
 
     sizes = [len(delivery.payload) for delivery in deliveries.new(namespace, path)]
     assert max(sizes) > MAX_BATCH_SIZE_PREMIUM
-    assert (outcome.moved, outcome.dead_lettered, outcome.left) == ({path: 9}, {}, {})
-    assert ids(namespace, path) == [str(n) for n in range(9)]
+    assert (outcome.moved, outcome.dead_lettered, outcome.left) == ({path: 10}, {}, {})
+    assert ids(namespace, path) == [str(n) for n in range(10)]
 
 
 @pytest.mark.rule("S12", "Y5")

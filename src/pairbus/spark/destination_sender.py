@@ -37,8 +37,16 @@ class DestinationSender:
     """
 
     def __init__(
-        self, path: str, sender: Sender, batching: Batching, recorder: OutcomeRecorder
+        self,
+        path: str,
+        sender: Sender,
+        batching: Batching,
+        recorder: OutcomeRecorder,
+        *,
+        hold_if_missing: bool,
     ) -> None:
+        """With `hold_if_missing`, messages are left if the destination does not exist, and
+        dead-lettered otherwise."""
         self._path = path
         self._sender = sender
         self._batching = batching
@@ -47,20 +55,24 @@ class DestinationSender:
         self._batch_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
         self._error: AmqpError | None = None
-        self._is_missing = False
-        """The destination did not exist when the task started."""
+        self._dead_letters_all = False
+        """The destination does not exist, and its messages are not held."""
         self._skipped_sessions: set[str] = set()
         """Sessions of which a message was not sent because its lock was about to expire."""
         try:
             sender.open()
         except AmqpError as exc:
             self._error = exc
-            self._is_missing = isinstance(exc, EntityNotFound)
+            if isinstance(exc, EntityNotFound):
+                recorder.destination_missing(path)
+                self._dead_letters_all = not hold_if_missing
 
     def add(self, message: RestoredMessage, min_locked_until: int) -> None:
         """Send a message after all earlier ones, unless its lock expires too early."""
-        if self._is_missing:
-            self._recorder.dead_letter(message, EntityNotFound.__name__, str(self._error))
+        if self._dead_letters_all:
+            # Without the words of the service, which differ each time: the messages share requests.
+            description = f"The queue or topic {self._path!r} does not exist."
+            self._recorder.dead_letter(message, EntityNotFound.__name__, description)
         elif self._error is not None:
             self._leave([message])
         elif message.lock_token is not None and (
@@ -80,6 +92,8 @@ class DestinationSender:
         """Wait until every delivery is answered."""
         while self._in_flight:
             self._wait_for_oldest()
+        if isinstance(self._error, EntityNotFound):
+            self._sender.detach()  # The entity may be created again, and needs a new link then.
 
     def _add_to_batch(self, message: RestoredMessage) -> None:
         size = size_in_batch(len(message.payload))
@@ -201,6 +215,8 @@ class DestinationSender:
         else:
             self._error = error
             self._recorder.destination_failed(self._path, error)
+            if verdict is Verdict.MISSING:
+                self._recorder.destination_missing(self._path)
             self._leave(messages)
             self._leave(self._take_batch())
         return 0

@@ -26,6 +26,8 @@ class Outcome:
     """Messages that stay in their queue and are tried again."""
     errors: dict[str, str] = field(default_factory=dict)
     """The last error of each destination that did not accept messages."""
+    missing: set[str] = field(default_factory=set)
+    """Destinations that do not exist."""
     busy: bool = False
     """A destination throttled the task."""
     unsettled: int = 0
@@ -64,6 +66,10 @@ class OutcomeRecorder:
         """Record that a destination cannot accept messages at the moment."""
         self.outcome.busy = self.outcome.busy or isinstance(error, Busy)
         self.outcome.errors[destination] = str(error)
+
+    def destination_missing(self, destination: str) -> None:
+        """Record that a destination does not exist."""
+        self.outcome.missing.add(destination)
 
     def leave(
         self, destination: str, messages: list[RestoredMessage], error: AmqpError | None
