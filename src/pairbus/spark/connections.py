@@ -7,7 +7,7 @@ from pairbus.amqp.client import Client, ClientOptions, Management, Sender
 
 @dataclass(slots=True, eq=False)
 class Batching:
-    """What this process knows about batches to one queue or topic."""
+    """Knowledge of this process about batches to one queue or topic."""
 
     refused: bool = False
     """Batches were rejected although each of their messages is accepted."""
@@ -35,7 +35,7 @@ def sender_for(options: ClientOptions, path: str) -> Sender:
 
 
 def batching_for(options: ClientOptions, path: str) -> Batching:
-    """Return what this process knows about batches to a queue or topic."""
+    """Return the knowledge of this process about batches to a queue or topic."""
     return _batching.setdefault((options, path), Batching())
 
 

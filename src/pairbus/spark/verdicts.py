@@ -24,7 +24,7 @@ class Failure(Enum):
 
 
 class Verdict(Enum):
-    """What to do with the messages of a delivery that failed."""
+    """The action for the messages of a delivery that failed."""
 
     DEAD_LETTER = auto()
     """The destination would refuse this message again."""
