@@ -109,6 +109,6 @@ def _syphon(syphon: SyphonSummary | None) -> Text:
     if not syphon.running:
         return Text(f"not running: {printable(syphon.problem)}", "yellow")
     if syphon.problem is not None:
-        return Text(f"stuck: {printable(syphon.problem)}", "red")
+        return Text(f"running with a problem: {printable(syphon.problem)}", "red")
     remaining = "" if syphon.remaining is None else f", {syphon.remaining:,} remaining"
     return Text(f"running: {syphon.moved:,} moved{remaining}, {syphon.rate:,.0f}/s")
