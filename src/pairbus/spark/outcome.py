@@ -104,8 +104,8 @@ class OutcomeRecorder:
             # There are no other messages behind these, so they need not stay locked.
             for message in self._still_locked:
                 self._settler.add(message, ABANDONED)
-        settlements = self._settler.finish()
-        self.outcome.unsettled += settlements.failed_completions
+        self.outcome.unsettled += self._settler.finish()
+        settlements = self._settler.settlements
         for (destination, reason), count in settlements.dead_lettered.items():
             self.outcome.dead_lettered[destination] += count
             self.outcome.dead_letter_reasons.setdefault(destination, Counter())[reason] += count

@@ -77,7 +77,8 @@ class Settler:
         self._usage = usage
         self._pending: dict[tuple[str, str, str | None, str | None], _SettleRequest] = {}
         self._sent: list[_SettleRequest] = []
-        self._settlements = Settlements()
+        self.settlements = Settlements()
+        """The responses so far; complete after `finish`."""
         self._unavailable: Unavailable | None = None
         """Set when the namespace does not respond. Waiting for a timeout for each further request
         could take hours, so none is sent: the locks expire by themselves."""
@@ -95,8 +96,8 @@ class Settler:
         description share requests."""
         self._add(message, DEAD_LETTERED, reason, description[:MAX_DESCRIPTION])
 
-    def finish(self) -> Settlements:
-        """Send what is pending, wait for all responses, and return what they say."""
+    def finish(self) -> int:
+        """Send what is pending, wait for all responses, and return how many completions failed."""
         for request in self._pending.values():
             self._send(request)
         self._pending.clear()
@@ -104,8 +105,7 @@ class Settler:
         for request in self._sent:
             self._wait(request)
         self._sent.clear()
-        settlements, self._settlements = self._settlements, Settlements()
-        return settlements
+        return self.settlements.failed_completions
 
     def _add(
         self,
@@ -188,7 +188,7 @@ class Settler:
         self, request: _SettleRequest, destinations: list[str], error: AmqpError | None = None
     ) -> None:
         """Count messages that were settled, or were not because of an error."""
-        self._settlements.add(request, destinations, settled=error is None)
+        self.settlements.add(request, destinations, settled=error is None)
         if error is not None and request.status == DEAD_LETTERED:
             logger.warning(
                 "%s: %d messages could not be dead-lettered: %s",
