@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.spark.connections import sender_for
+from pairbus.spark.connections import batching_for, sender_for
 from pairbus.spark.destination_sender import DestinationSender
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import Outcome, OutcomeRecorder
@@ -28,11 +28,14 @@ class Forwarder:
         source: ClientOptions | None,
         *,
         usage: UsageRecorder = NO_USAGE,
+        expired: frozenset[str] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`target` is the namespace of the destinations. `source` is the namespace that holds the
-        locks; None: messages have no locks."""
+        locks; None: messages have no locks. `expired` are the destinations whose messages are
+        dead-lettered if they do not exist; None: all."""
         self._target = target
+        self._expired = expired
         self._now_ms = now_ms
         self._recorder = OutcomeRecorder(Settler(source, usage), usage)
         self._senders: dict[str, DestinationSender] = {}
@@ -60,6 +63,11 @@ class Forwarder:
         return self._recorder.finish()
 
     def _open(self, path: str) -> DestinationSender:
-        sender = DestinationSender(path, sender_for(self._target, path), self._recorder)
-        self._senders[path] = sender
+        sender = self._senders[path] = DestinationSender(
+            path,
+            sender_for(self._target, path),
+            batching_for(self._target, path),
+            self._recorder,
+            hold_if_missing=self._expired is not None and path not in self._expired,
+        )
         return sender

@@ -71,7 +71,7 @@ class BacklogPlanner:
                 if batch is not None:
                     self._check_s = CHECK_S
                     return batch
-                # The locks were lost in the meantime, so the messages are delivered again.
+                # If the locks were lost in the meantime, the messages are delivered again.
             elif (error := self._polls.error) is not None:
                 self._reporter.report(waiting=self._not_receivable, error=str(error))
                 if not self._was_reached:  # otherwise the namespace is expected to come back
@@ -99,7 +99,8 @@ class BacklogPlanner:
 
     def _plan(self, messages: list[ReceivedMessage]) -> BatchPlan | None:
         """Wait until a message is for a destination that is not blocked, and return a micro-batch.
-        None: the locks of all messages were lost meanwhile."""
+        None: the locks of all messages were lost meanwhile, or their destinations are blocked for
+        longer."""
         destinations = [destination_of(message.payload) for message in messages]
         waiting = (
             self._not_receivable
@@ -115,11 +116,12 @@ class BacklogPlanner:
             now = time.monotonic()
             if (
                 not blocked
-                or now >= deadline
                 or any(destination_of(m.payload) not in blocked for m in self._polls.messages())
                 or self._blocked_reads.is_due(now, writer.moved.total())
             ):
                 break
+            if now >= deadline:
+                return None
             pause.wait(STEP_S)
         size = self._pacer.size(now, writer.rate, writer.batch_halvings(time.time()))
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
