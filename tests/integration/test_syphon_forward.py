@@ -17,8 +17,9 @@ from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.limits import MAX_MESSAGE_KB_STANDARD, MAX_MESSAGE_SIZE_STANDARD
 from pairbus.spark import connections
 from pairbus.spark.destination_sender import ENVELOPE_BYTES, MAX_BATCH_MESSAGES, MAX_IN_FLIGHT
-from pairbus.spark.forwarder import LOCK_MARGIN_MS, Forwarder
-from pairbus.spark.messages import ReceivedMessage, RestoredMessage, lock_expiry_ms
+from pairbus.spark.forwarder import Forwarder
+from pairbus.spark.locks import MAX_MARGIN_MS
+from pairbus.spark.messages import ReceivedMessage, RestoredMessage, locked_until_of
 from pairbus.spark.outcome import Outcome
 from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
@@ -76,10 +77,9 @@ class BacklogQueue:
             receiver = Receiver(client, self.path, confirm=False)
             while len(deliveries) < len(payloads):
                 deliveries += receiver.receive(len(payloads) - len(deliveries))
-        locked_until = lock_expiry_ms()
         return [
-            restore(ReceivedMessage(self.path, delivery.payload, delivery.tag, locked_until), None)
-            for delivery in deliveries
+            restore(ReceivedMessage(self.path, d.payload, d.tag, locked_until_of(d.payload)), None)
+            for d in deliveries
         ]
 
     def receive(self, max_count: int) -> list[Delivery]:
@@ -204,13 +204,13 @@ def test_message_that_is_too_large_is_dead_lettered_and_others_are_delivered(
 
 def test_message_whose_lock_expires_soon_is_not_sent(backlog: BacklogQueue) -> None:
     path = backlog.create_queue()
-    [message] = backlog.locked(path, ["x"])
-    locked_until = time.time_ns() // 1_000_000 + LOCK_MARGIN_MS - 1000
+    fresh, old = backlog.locked(path, ["x", "y"])
+    locked_until = time.time_ns() // 1_000_000 + MAX_MARGIN_MS - 1000
 
-    outcome = backlog.forward([message._replace(locked_until=locked_until)])
+    outcome = backlog.forward([fresh, old._replace(locked_until=locked_until)])
 
-    assert (outcome.moved[path], outcome.left[path]) == (0, 1)
-    assert stored(backlog.namespace, path) == []
+    assert (outcome.moved[path], outcome.left[path]) == (1, 1)
+    assert stored(backlog.namespace, path) == ["x"]
     assert backlog.message_count() == 1
 
 

@@ -106,3 +106,6 @@ class MessageRows:
 
     def queue_was_empty(self, queue: str) -> None:
         """Do nothing: the connector keeps no ledger."""
+
+    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+        """Do nothing: the connector keeps no ledger."""

@@ -121,7 +121,8 @@ class BacklogPlanner:
             ):
                 break
             pause.wait(STEP_S)
-        size = self._pacer.size(now, writer.rate, writer.batch_halvings(time.time()))
+        lock_s = min((m.lock_ms for m in self._polls.messages()), default=0) / 1000
+        size = self._pacer.size(now, writer.rate, writer.batch_halvings(time.time()), lock_s)
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
         first_messages = self._polls.take()
         return BatchPlan(size, first_messages, blocked) if first_messages else None

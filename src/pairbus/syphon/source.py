@@ -126,6 +126,11 @@ class BacklogRows:
         """Record the receive, which is billed."""
         self._usage.add(OperationKind.POLL, queue)
 
+    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+        """Record the renewal, which is billed."""
+        destination = destination_of(message.payload) or ""
+        self._usage.add_settlements(OperationKind.RENEW, [destination])
+
     def _abandon(self, queue: str, messages: list[RestoredMessage]) -> None:
         management = management_for(self._secondary, queue)
         for start in range(0, len(messages), MAX_TOKENS):
