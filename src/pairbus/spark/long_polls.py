@@ -30,6 +30,8 @@ MISSING_RETRY_S = 60.0
 """The interval between two attempts to receive from a queue that does not exist."""
 RETRY_S, MAX_RETRY_S = 1.0, 30.0
 """The pause after a failure. It doubles up to the maximum."""
+MIN_POLL_S = 60.0
+"""A poll whose link is detached sooner is a failure."""
 RENEW_S = 20.0
 """The longest time after which the lock of a message is renewed. A lock of less than a minute is
 renewed after a third of its duration."""
@@ -175,15 +177,28 @@ class LongPolls:
             self._renew(poll)
             self._client.renew_token(poll.receiver.path)
         if any(poll.credit_since is not None for poll in self._polls.values()):
-            self._client.step(self._now() + STEP_S)
+            self._client.step(self._client.now() + STEP_S)
         else:
             with self._changed:
                 self._changed.wait(STEP_S)
         with self._changed:
             for poll in self._polls.values():
                 if poll.credit_since is not None:
-                    self._store(poll, poll.receiver.take_received())
+                    self._collect(poll, poll.credit_since)
             self._changed.notify_all()
+
+    def _collect(self, poll: _QueuePoll, credit_since: float) -> None:
+        try:
+            deliveries = poll.receiver.take_received()
+        except LinkLost as exc:
+            if self._now() - credit_since < MIN_POLL_S:
+                raise  # it would be detached again at once, and each poll is billed
+            # The service may take a link for idle although it has credit. It is attached again.
+            logger.info("The poll of %s was ended: %s", poll.receiver.path, exc)
+            poll.credit_since = None
+            self._record_empty_poll(poll)
+        else:
+            self._store(poll, deliveries)
 
     def _grant(self, poll: _QueuePoll) -> None:
         now = self._now()

@@ -98,11 +98,8 @@ class QueueReader(Generic[Row]):
         client = client_for(self._options)
         try:
             with Receiver(client, queue, confirm=False) as receiver:
-                is_empty = True
-                for deliveries in receiver.receive_available(count):
-                    is_empty = is_empty and not deliveries
-                    yield deliveries
-                if is_empty:
+                yield from receiver.receive_available(count)
+                for _ in range(receiver.empty_receives):
                     self._converter.queue_was_empty(queue)
         except EntityNotFound:
             pass
