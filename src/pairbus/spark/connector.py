@@ -101,6 +101,9 @@ class MessageRows:
     ) -> Iterator[ReceivedMessage]:
         return messages
 
+    def wants_more(self) -> bool:
+        return True
+
     def to_record_batch(self, rows: list[ReceivedMessage]) -> pa.RecordBatch:
         return to_record_batch(rows, self._columns)
 

@@ -31,6 +31,9 @@ class RowConverter(Protocol[Row]):
     ) -> Iterator[Row]:
         """Yield a row for each message of a queue that belongs to the micro-batch."""
 
+    def wants_more(self) -> bool:
+        """Return False to receive no more messages of the current queue."""
+
     def to_record_batch(self, rows: list[Row]) -> pa.RecordBatch:
         """Return rows in the form that Spark takes."""
 
@@ -98,7 +101,9 @@ class QueueReader(Generic[Row]):
         client = client_for(self._options)
         try:
             with Receiver(client, queue, confirm=False) as receiver:
-                yield from receiver.receive_available(count)
+                yield from receiver.receive_available(
+                    count, stop=lambda: not self._converter.wants_more()
+                )
                 for _ in range(receiver.empty_receives):
                     self._converter.queue_was_empty(queue)
         except EntityNotFound:

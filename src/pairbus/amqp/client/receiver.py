@@ -1,7 +1,7 @@
 """The receiver: credit, waiting for messages, drain and settlement."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -140,17 +140,21 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         return arrived
 
     def receive_available(
-        self, count: int, *, timeout_s: float | None = None
+        self,
+        count: int,
+        *,
+        timeout_s: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[list[Delivery]]:
         """Receive up to `count` available messages, and yield them as they arrive.
 
         Credit is granted a part at a time, when the last part is used up, so that a slow caller has
         few messages waiting under their locks. When no more messages arrive, the rest of the credit
         is drained: the namespace answers when there are no more. No credit remains afterwards.
-        `timeout_s` is the timeout of each wait.
+        `timeout_s` is the timeout of each wait. No more credit is granted when `stop` returns True.
         """
         window = FIRST_WINDOW
-        while count > 0:
+        while count > 0 and not stop():
             granted = min(window, count)
             received = 0
             for deliveries in self._receive_window(granted, timeout_s):
