@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from pairbus.errors import ConfigurationError
 from pairbus.spark.connector_options import ConnectorOptions
+from pairbus.spark.locked_messages import LockedMessages
 from pairbus.spark.long_polls import LongPolls
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.spark.peek_reader import PeekReader
@@ -67,7 +68,7 @@ class ServiceBus(DataSource):
             queues,
             partitions=options.number("partitions") or len(queues),
             max_messages=max_messages,
-            planner=QueuePlanner(polls, max_messages),
+            planner=QueuePlanner(polls, max_messages, LockedMessages(client, queues)),
             reader=QueueReader(client, MessageRows(columns_of(schema))),
         )
 

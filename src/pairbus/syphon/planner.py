@@ -5,14 +5,15 @@ import threading
 import time
 
 from pairbus.errors import AmqpError
+from pairbus.spark.emptiness import EmptinessCheck
 from pairbus.spark.long_polls import STEP_S, LongPolls
 from pairbus.spark.messages import ReceivedMessage, destination_of, sequence_number_of
 from pairbus.spark.plans import BatchPlan
 from pairbus.spark.stream_reader import wait_for_messages
-from pairbus.syphon.emptiness import EmptinessCheck
 from pairbus.syphon.occupied_queues import OccupiedQueues
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.pacing import BlockedReadBackoff, Pacer
+from pairbus.syphon.pacing import MAX_HALVINGS, BlockedReadBackoff, Pacer
+from pairbus.syphon.primary_probe import Admission, PrimaryProbe
 from pairbus.syphon.reader_status import ReaderReporter
 from pairbus.syphon.restore import restore
 from pairbus.syphon.session_peeks import DriverPeeks, session_of
@@ -48,6 +49,7 @@ class BacklogPlanner:
         polls: LongPolls,
         emptiness: EmptinessCheck,
         peeks: DriverPeeks,
+        probe: PrimaryProbe,
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
     ) -> None:
@@ -57,6 +59,7 @@ class BacklogPlanner:
         self._emptiness = emptiness
         self._peeks = peeks
         self._occupied = OccupiedQueues(peeks.peek)
+        self._probe = probe
         self._reporter = reporter
         self._writer_status = writer_status
         self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
@@ -113,13 +116,23 @@ class BacklogPlanner:
 
     def _plan(self, messages: list[ReceivedMessage]) -> BatchPlan | None:
         """Wait until a message is for a destination that is not blocked, and return a micro-batch.
-        None: the locks of all messages were lost meanwhile, or all queues are occupied."""
+        None: the locks of all messages were lost meanwhile, all queues are occupied,
+        or the primary cannot be reached."""
         destinations = [destination_of(message.payload) for message in messages]
         waiting = (
             self._not_receivable
             or not self._only
             or any(path is None or path in self._only for path in destinations)
         )
+        writer = self._writer_status.read()
+        admission = self._probe.admission(
+            time.monotonic(), moved=writer.moved.total(), failing=bool(writer.errors)
+        )
+        if admission is Admission.NONE:
+            self._reporter.report(
+                waiting=waiting, remaining=f"the primary cannot be reached: {self._probe.problem}"
+            )
+            return None
         ready = {message.queue: not self._is_occupied(message) for message in messages}
         if not any(ready.values()):
             self._reporter.report(waiting=waiting, remaining=SESSIONS_LOCKED)
@@ -143,7 +156,10 @@ class BacklogPlanner:
                 break
             self._pause.wait(STEP_S)
         lock_s = min((message.lock_ms for message in messages), default=0) / 1000
-        size = self._pacer.size(now, writer.rate, writer.batch_halvings(time.time()), lock_s)
+        halvings = writer.batch_halvings(time.time())
+        if admission is Admission.FEW:
+            halvings = MAX_HALVINGS
+        size = self._pacer.size(now, writer.rate, halvings, lock_s)
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
         first_messages = self._polls.take({message.queue for message in messages})
         return BatchPlan(size, first_messages, blocked) if first_messages else None

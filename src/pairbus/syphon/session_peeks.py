@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable
 
 from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.errors import AmqpError, EntityNotFound
+from pairbus.spark.emptiness import is_active
 from pairbus.spark.messages import (
     ReceivedMessage,
     RestoredMessage,
@@ -11,7 +12,6 @@ from pairbus.spark.messages import (
     sequence_number_of,
 )
 from pairbus.spark.usage import UsageRecorder
-from pairbus.syphon.emptiness import is_active
 from pairbus.syphon.restore import restore
 from pairbus.syphon.session_order import GapsUnknown, PeekedMessage
 from pairbus.usage.operations import OperationKind

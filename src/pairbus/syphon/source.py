@@ -12,6 +12,7 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.errors import AmqpError
 from pairbus.servicebus.management import ABANDONED
 from pairbus.spark.connections import management_for
+from pairbus.spark.emptiness import EmptinessCheck
 from pairbus.spark.long_polls import LongPolls
 from pairbus.spark.messages import (
     ReceivedMessage,
@@ -24,9 +25,9 @@ from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.stream_reader import QueueStreamReader
 from pairbus.spark.usage import UsageRecorder
-from pairbus.syphon.emptiness import EmptinessCheck
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
+from pairbus.syphon.primary_probe import PrimaryProbe, try_connecting
 from pairbus.syphon.reader_status import ReaderReporter
 from pairbus.syphon.restore import restore, to_backlog_batch
 from pairbus.syphon.sequence_ranges import SequenceRanges
@@ -67,6 +68,7 @@ def backlog_stream_reader(
             on_peek=lambda queue, messages: record_peek(usage, queue, messages),
         ),
         peeks=DriverPeeks(options.secondary, usage, options.only),
+        probe=PrimaryProbe(lambda: try_connecting(options.primary)),
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
     )
