@@ -7,7 +7,8 @@ MIN_BATCH = 500
 """The smallest micro-batch that a slow primary gets, if locks last for a minute or longer."""
 FIRST_RATE = 1000.0
 """Messages a second, assumed for the first micro-batch if locks last for less than a minute."""
-LONG_LOCK_S = 3 * MAX_BATCH_S
+LONG_LOCK_S = 55.0
+"""Locks of a minute. A part of the lock is over when a message arrives."""
 MIN_RETRY_BATCH = 50
 """The smallest micro-batch that retries a destination."""
 MAX_HALVINGS = 11

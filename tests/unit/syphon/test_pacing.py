@@ -31,13 +31,14 @@ def test_slow_primary_gets_micro_batches_that_end_before_their_locks():
 
 
 @pytest.mark.rule("Y13")
-def test_short_locks_get_micro_batches_that_end_within_a_third_of_them():
+def test_short_locks_get_micro_batches_that_end_long_before_they_expire():
     pacer = Pacer(50_000, None)
 
-    assert pacer.size(0.0, rate=300.0, lock_s=10) == 1000
-    assert pacer.size(0.0, rate=0.0, lock_s=10) == int(FIRST_RATE * 10 / 3)
-    assert pacer.size(0.0, rate=0.5, lock_s=10) == 83
+    assert pacer.size(0.0, rate=300.0, lock_s=11) == 300 * 4
+    assert pacer.size(0.0, rate=0.0, lock_s=11) == FIRST_RATE * 4
+    assert pacer.size(0.0, rate=0.5, lock_s=11) == MIN_BATCH / 5
     assert pacer.size(0.0, rate=0.0, lock_s=300) == 50_000
+    assert pacer.size(0.0, rate=0.0, lock_s=59.9) == 50_000
 
 
 def test_rate_limit_allows_the_messages_of_one_second_and_then_pauses():
