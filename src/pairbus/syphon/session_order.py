@@ -54,8 +54,8 @@ class SessionOrder:
         self._budget = max_peeked
         self._known = SequenceRanges()
         """Numbers that were received, or whose sessions are known."""
-        self._next = 0
-        """Everything below this number, in its partition, is known."""
+        self._first, self._next = 0, 0
+        """The last messages in a row, from `_first` to below `_next`. All below are known."""
         self._run_first, self._run_last = 1, 0
         """The last messages without a session, in a row."""
         self._held: set[Hashable] = set()
@@ -77,11 +77,13 @@ class SessionOrder:
             # The queue was deleted and created again, so the numbers started again.
             self._unordered.clear()
             self._all_held = True
-        if number != self._next:
+        if number == self._next:
+            self._next += 1
+        else:
             self._end_run()
+            self._known.add(self._first, self._next - 1)
             self._check_below(number)
-        self._known.add(number, number)
-        self._next = number + 1
+            self._first, self._next = number, number + 1
         return not self._all_held and session not in self._held
 
     def leave_out(self, number: int) -> None:
