@@ -18,7 +18,7 @@ from pairbus.servicebus.limits import KB, MAX_BATCH_SIZE_PREMIUM, MB
 from pairbus.spark import connections
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.long_polls import LongPolls
-from pairbus.spark.messages import ReceivedMessage, lock_expiry_ms
+from pairbus.spark.messages import ReceivedMessage, locked_until_of
 from pairbus.spark.outcome import Outcome
 from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
@@ -82,7 +82,12 @@ class BacklogQueue:
         with Client(self._options) as client:
             receiver = Receiver(client, self.path, confirm=False)
             received = [
-                restore(ReceivedMessage(self.path, item.payload, item.tag, lock_expiry_ms()), None)
+                restore(
+                    ReceivedMessage(
+                        self.path, item.payload, item.tag, locked_until_of(item.payload)
+                    ),
+                    None,
+                )
                 for batch in receiver.receive_available(100)
                 for item in batch
             ]
