@@ -119,7 +119,7 @@ def _messages(backlog: BacklogContents, syphon: SyphonSummary | None) -> str:
     if backlog.dead_lettered:
         count = _count(backlog.dead_lettered, "message is", "messages are")
         text = f"{_at_least(backlog.more_dead_lettered)}{count} dead-lettered."
-        sentences.append(f"{_capitalized(text)} See: pairbus backlog peek --dead-letters")
+        sentences.append(f"{_capitalized(text)} See: pairbus dead-letters list")
     return " ".join(sentences)
 
 
@@ -141,7 +141,8 @@ def _syphon_clause(syphon: SyphonSummary | None) -> str:
         return ""
     if not syphon.running:
         return ", and no syphon is running"
-    return ", and a syphon is running" if syphon.problem is None else ", and the syphon is stuck"
+    problem = ", and the syphon reports a problem"
+    return ", and a syphon is running" if syphon.problem is None else problem
 
 
 def _at_least(more: bool) -> str:

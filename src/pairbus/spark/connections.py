@@ -2,12 +2,21 @@
 
 import threading
 from collections import UserDict
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Sender
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+@dataclass(slots=True, eq=False)
+class Batching:
+    """Knowledge of this process about batches to one queue or topic."""
+
+    refused: bool = False
+    """Batches were rejected although each of their messages is accepted."""
 
 
 class _PerThread(threading.local, UserDict[K, V]):
@@ -18,6 +27,7 @@ class _PerThread(threading.local, UserDict[K, V]):
 _clients: _PerThread[ClientOptions, Client] = _PerThread()
 _senders: _PerThread[tuple[ClientOptions, str], Sender] = _PerThread()
 _managements: _PerThread[tuple[ClientOptions, str], Management] = _PerThread()
+_batching: dict[tuple[ClientOptions, str], Batching] = {}
 
 
 def client_for(options: ClientOptions) -> Client:
@@ -35,6 +45,11 @@ def sender_for(options: ClientOptions, path: str) -> Sender:
     return _senders[key]
 
 
+def batching_for(options: ClientOptions, path: str) -> Batching:
+    """Return the knowledge of this process about batches to a queue or topic."""
+    return _batching.setdefault((options, path), Batching())
+
+
 def management_for(options: ClientOptions, path: str) -> Management:
     """Return the management link of this thread for a queue."""
     key = options, path
@@ -50,4 +65,5 @@ def close_all() -> None:
         client.close()
     _clients.clear()
     _senders.clear()
+    _batching.clear()
     _managements.clear()

@@ -107,7 +107,7 @@ MAY_BE_MORE = (
         (UP, UP, UNREADABLE, 1, "The backlog could not be read."),
         (DOWN, UP, UNREADABLE, 1, "The primary is not available. The backlog could not be read."),
         (UP, UP, backlog_of(1200), 3, "1,200 messages wait in the backlog."),
-        (UP, UP, backlog_of(dead=1), 3, "1 message is dead-lettered. See: pairbus backlog peek"),
+        (UP, UP, backlog_of(dead=1), 3, "1 message is dead-lettered. See: pairbus dead-letters list"),
         (UP, UP, backlog_of(1, more_messages=True), 3, "At least 1 message waits in the backlog."),
         (
             UP,
@@ -136,7 +136,10 @@ def test_summary_is_one_line_and_a_condition(
     ("syphon", "text"),
     [
         (SyphonSummary(True), "1 message waits in the backlog, and a syphon is running."),
-        (SyphonSummary(True, "stuck"), "1 message waits in the backlog, and the syphon is stuck."),
+        (
+            SyphonSummary(True, "stuck"),
+            "1 message waits in the backlog, and the syphon reports a problem.",
+        ),
         (SyphonSummary(False, "gone"), "1 message waits in the backlog, and no syphon is running."),
     ],
 )
