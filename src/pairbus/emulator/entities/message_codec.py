@@ -33,6 +33,7 @@ from pairbus.servicebus.message_states import SCHEDULED
 from pairbus.servicebus.ping import PING_CONTENT_TYPE
 
 _SET_BY_SERVICE = EncodedKeys(annotations.SET_BY_SERVICE)
+_PARTITION_KEY = Symbol(annotations.PARTITION_KEY)
 _SCHEDULED_TIME_BYTES = annotations.SCHEDULED_ENQUEUE_TIME.encode()
 _ENQUEUED_KEY = encode(Symbol(annotations.ENQUEUED_TIME))
 _SEQUENCE_KEY = encode(Symbol(annotations.SEQUENCE_NUMBER))
@@ -119,6 +120,14 @@ def parse_message(payload: bytes) -> IncomingMessage:
         None if scheduled is None else int(scheduled),
         content_type == PING_CONTENT_TYPE,
     )
+
+
+def partition_key(message: Message, session: Any) -> Any:
+    """Return the key that selects the partition of a message: its session id, else its partition
+    key, else None."""
+    if session is not None or not message.message_annotations:
+        return session
+    return message.read_message_annotations().get(_PARTITION_KEY)
 
 
 def with_message_id(
