@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True, eq=False)
 class Batching:
-    """Knowledge of this process about batches to one queue or topic."""
+    """Knowledge of this thread about batches to one queue or topic."""
 
     refused: bool = False
     """Batches were rejected although each of their messages is accepted."""
@@ -26,8 +26,8 @@ class _PerThread(threading.local, UserDict[K, V]):
 
 _clients: _PerThread[ClientOptions, Client] = _PerThread()
 _senders: _PerThread[tuple[ClientOptions, str], Sender] = _PerThread()
+_batching: _PerThread[tuple[ClientOptions, str], Batching] = _PerThread()
 _managements: _PerThread[tuple[ClientOptions, str], Management] = _PerThread()
-_batching: dict[tuple[ClientOptions, str], Batching] = {}
 
 
 def client_for(options: ClientOptions) -> Client:

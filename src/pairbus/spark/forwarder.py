@@ -25,8 +25,8 @@ class Forwarder:
         source: ClientOptions | None,
         *,
         usage: UsageRecorder = NO_USAGE,
-        recorder: OutcomeRecorder | None = None,
         expired: frozenset[str] | None = None,
+        recorder: OutcomeRecorder | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """`target` is the namespace of the destinations. `source` is the namespace that holds the
