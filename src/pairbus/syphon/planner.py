@@ -58,7 +58,7 @@ class BacklogPlanner:
         self._polls = polls
         self._emptiness = emptiness
         self._peeks = peeks
-        self._occupied = OccupiedQueues(peeks.peek)
+        self._occupied = OccupiedQueues(peeks.peek, polls.release)
         self._probe = probe
         self._reporter = reporter
         self._writer_status = writer_status
