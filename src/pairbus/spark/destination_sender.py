@@ -90,8 +90,7 @@ class DestinationSender:
 
     def wait(self) -> None:
         """Wait until every delivery is answered."""
-        while self._in_flight:
-            self._wait_for_oldest()
+        self._wait_for_all()
         if isinstance(self._error, EntityNotFound):
             self._sender.detach()  # The entity may be created again, and needs a new link then.
 
@@ -140,6 +139,10 @@ class DestinationSender:
             self._in_flight.append(_InFlight(messages, sessions, result))
         elif result is not None:
             self._handle(messages, *result)
+
+    def _wait_for_all(self) -> None:
+        while self._in_flight:
+            self._wait_for_oldest()
 
     def _wait_for_oldest(self) -> None:
         batch = self._in_flight.popleft()
@@ -213,6 +216,8 @@ class DestinationSender:
             self._recorder.dead_letter(messages[0], type(error).__name__, str(error))
             return 1
         elif verdict is Verdict.SEND_AGAIN:
+            # Nothing else may be in flight, or it could be the reason for another loss.
+            self._wait_for_all()
             return self._deliver(messages, lost_before=True)
         elif verdict is Verdict.SPLIT:
             return self._split(messages, failure)
