@@ -21,6 +21,9 @@ from pairbus.spark.rows import ROWS_PER_BATCH
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """JVM options that shorten the start of Spark by a third. They slow down long computations."""
+LOCAL_MASTER = "local[*,4]"
+"""All cores, and four attempts for each task. With `local[*]`, the first Python worker that crashes
+ends the query."""
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
 
@@ -44,7 +47,7 @@ def create_session(
         java_options += FAST_START
     settings: dict[str, Any] = {
         "spark.app.name": app_name,
-        "spark.master": master or "local[*]",
+        "spark.master": master or LOCAL_MASTER,
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": " ".join(java_options),
     }
