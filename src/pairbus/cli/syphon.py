@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
-from pairbus.cli.console import check_java, consoles, print_error, print_warning
+from pairbus.cli.console import consoles, print_error, print_warning
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
@@ -18,6 +18,7 @@ from pairbus.cli.pairing_options import (
     target_of,
     uses_entra,
 )
+from pairbus.cli.spark_requirements import check_spark
 from pairbus.cli.syphon_dry_run import print_dry_run
 from pairbus.cli.syphon_run import DRAINED, FAILED, STOPPED, SyphonRun
 from pairbus.cli.threads import run_in_thread
@@ -143,7 +144,7 @@ def syphon(
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
-    if not dry_run and not check_java(err):
+    if not dry_run and not check_spark(err, master):
         raise typer.Exit(FAILED)
     try:
         _warn_of_other_queues(err, options)
