@@ -16,11 +16,12 @@ from pairbus.cli.console import consoles, print_error, print_json, print_warning
 from pairbus.cli.cost_tables import print_titled_table, titled_table
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.pairing_options import AsJson
-from pairbus.cli.spark_errors import error_summary, first_logged_error
+from pairbus.cli.spark_errors import first_logged_error
 from pairbus.cli.spark_requirements import check_spark
 from pairbus.cli.threads import run_in_thread
 from pairbus.cost.prices import Prices, read_prices
 from pairbus.errors import ConfigurationError
+from pairbus.spark.error_summary import error_summary
 
 if TYPE_CHECKING:  # Importing these takes a second, which `--help` does not need.
     from pairbus.cost.report import Report

@@ -13,8 +13,8 @@ from rich.markup import escape
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter, seconds_to_go
 from pairbus.cli.formatting import messages
-from pairbus.cli.spark_errors import error_summary
 from pairbus.cli.threads import run_in_thread
+from pairbus.spark.error_summary import error_summary
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions

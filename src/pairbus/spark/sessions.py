@@ -1,22 +1,22 @@
 """Spark sessions: created here, or shared with the application that already runs Spark.
 
 A process has one Spark context. `lease_session` shares it: the first lease starts Spark unless the
-application has started it, and the last release stops Spark if a lease started it.
+application has started it, and the last release stops Spark if a lease started it. A session of a
+Spark Connect server (`sc://`) belongs to its lease.
 """
 
+import contextlib
 import os
-import shutil
 import sys
-import tempfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-import pairbus.errors
+from pairbus.spark.process_folder import process_folder
 from pairbus.spark.rows import ROWS_PER_BATCH
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -24,6 +24,7 @@ FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOCAL_MASTER = "local[*,4]"
 """All cores, and four attempts for each task. With `local[*]`, the first Python worker that crashes
 ends the query."""
+REMOTE_PREFIX = "sc://"
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
 
@@ -34,15 +35,22 @@ def create_session(
     fast_start: bool = True,
     log: Path | None = None,
 ) -> SparkSession:
-    """Create a Spark session, embedded in this process unless `master` is given.
+    """Create a Spark session, embedded in this process unless `master` is given, which may be the
+    address of a Spark Connect server.
 
     Pass `fast_start=False` when Spark itself computes much, rather than Python in its workers.
     `log` is a file for the standard error of the JVM and of the workers, which is that of this
     process otherwise.
     """
+    if master is not None and master.startswith(REMOTE_PREFIX):
+        return _connect(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    is_local = master is None or master.startswith("local[")
-    java_options = [f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}"]
+    is_local = master is None or is_local_master(master)
+    java_options = [
+        f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}",
+        # The folders of a JVM that is killed are removed at the next start.
+        f"-Djava.io.tmpdir={process_folder()}",
+    ]
     if fast_start and is_local:
         java_options += FAST_START
     settings: dict[str, Any] = {
@@ -64,8 +72,29 @@ def create_session(
             gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
     session = SparkSession.builder.config(map=settings).getOrCreate()
-    if not is_local:
-        session.sparkContext.addPyFile(package_archive())
+    configure_streaming(session)
+    return session
+
+
+def is_local_master(master: str) -> bool:
+    """Return True if the tasks run in the JVM of the driver."""
+    return master == "local" or master.startswith("local[")
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Return True for a session of Spark Connect: it has no context and no JVM in this process."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def runs_elsewhere(session: SparkSession) -> bool:
+    """Return True if processes of Spark may not have this package."""
+    return is_remote(session) or not is_local_master(session.sparkContext.master or "")
+
+
+def _connect(address: str) -> SparkSession:
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    session = cast(SparkSession, RemoteSession.builder.remote(address).create())
     configure_streaming(session)
     return session
 
@@ -74,13 +103,6 @@ def configure_streaming(session: SparkSession) -> None:
     """Set what makes a drain fast. These settings belong to the session, not to the context."""
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_BATCH))
     session.conf.set("spark.sql.streaming.pollingDelay", "100ms")
-
-
-def package_archive() -> str:
-    """Return the path of a zip file with this package, for workers that do not have it."""
-    source = Path(pairbus.errors.__file__).parent
-    folder = Path(tempfile.mkdtemp(prefix="pairbus-"))
-    return shutil.make_archive(str(folder / "pairbus"), "zip", source.parent, source.name)
 
 
 class SessionLease:
@@ -103,9 +125,14 @@ class SessionLease:
             if self._released:
                 return
             self._released = True
+            if is_remote(self.session):
+                with contextlib.suppress(Exception):  # the server may be gone
+                    self.session.stop()
+                return
             _leases -= 1
             if _leases == 0 and _started_session is not None:
-                _started_session.stop()
+                with contextlib.suppress(Exception):  # the JVM may be gone
+                    _started_session.stop()
                 _started_session = None
 
 
@@ -121,6 +148,8 @@ def lease_session(master: str | None, log: Path | None = None) -> SessionLease:
     do not change those of the application. `master` and `log` apply only if Spark is started here.
     """
     global _leases, _started_session  # noqa: PLW0603  a process has one Spark context
+    if master is not None and master.startswith(REMOTE_PREFIX):
+        return SessionLease(create_session(master))
     with _lock:
         # Not SparkSession.getActiveSession(), which is a property of the thread.
         if SparkContext._active_spark_context is None:

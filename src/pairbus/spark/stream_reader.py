@@ -6,7 +6,7 @@ not receive anything.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -34,6 +34,9 @@ class BatchPlanner(Protocol):
         """Return the next micro-batch, or None if there is nothing to read at the moment. With
         `available_now`, None ends the stream."""
 
+    def status(self) -> dict[str, Any] | None:
+        """Return what the progress of the query should show, as JSON values, or None."""
+
     def stop(self) -> None:
         """Release all resources."""
 
@@ -52,7 +55,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_messages: int,
         planner: BatchPlanner,
         reader: QueueReader[Any],
+        on_stop: Callable[[], None] | None = None,
     ) -> None:
+        self._on_stop = on_stop
         self._queues = queues
         self._partitions = max(1, min(partitions, len(queues)))
         self._max_messages = max_messages
@@ -78,6 +83,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plans = {number: plan}
         return {"batch": number}
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        # Spark only shows it, in the progress of the query.
+        return self._planner.status()
+
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[PartitionPlan]:
         number = end["batch"]
         plan = self._plans.get(number, BatchPlan(RESTARTED_BATCH))
@@ -89,9 +98,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self._planner.stop()
+        if self._on_stop is not None:
+            self._on_stop()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None, "_plans": {}}
+        return {**self.__dict__, "_planner": None, "_plans": {}, "_on_stop": None}
 
 
 class QueuePlanner:
@@ -116,6 +127,9 @@ class QueuePlanner:
                 return None
             if time.monotonic() >= deadline:
                 raise error
+
+    def status(self) -> None:
+        """Return nothing: the connector has no status of its own."""
 
     def stop(self) -> None:
         self._polls.stop()

@@ -1,7 +1,7 @@
 """The source of the syphon: backlog queues as a stream of restored messages."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 import pyarrow as pa
@@ -27,9 +27,10 @@ from pairbus.usage.operations import OperationKind
 
 
 def backlog_stream_reader(
-    options: SyphonOptions, files: StatusFiles, partitions: int
+    options: SyphonOptions, files: StatusFiles, on_stop: Callable[[], None] | None = None
 ) -> QueueStreamReader:
-    """Return the reader of the backlog queues."""
+    """Return the reader of the backlog queues. Each queue is one task, so that a slow one holds up
+    no other, and executors that come late take their part."""
     usage = options.usage
     planner = BacklogPlanner(
         options,
@@ -51,7 +52,8 @@ def backlog_stream_reader(
     )
     return QueueStreamReader(
         options.backlog_queues,
-        partitions=partitions,
+        partitions=len(options.backlog_queues),
+        on_stop=on_stop,
         max_messages=options.max_messages_per_trigger,
         planner=planner,
         reader=backlog_reader(options),
