@@ -70,9 +70,18 @@ def syphon(
     master: Annotated[
         str | None,
         typer.Option(
-            help="URL of a Spark master. By default Spark runs on this machine, in local mode."
+            help="URL of a Spark master, or of a Spark Connect server (sc://…). By default Spark "
+            "runs on this machine, in local mode."
         ),
     ] = None,
+    executor_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds after which the syphon fails if messages wait and Spark has no executor, "
+            "so that a supervisor can start it again. 0: wait for ever.",
+            min=0,
+        ),
+    ] = 300,
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -97,9 +106,9 @@ def syphon(
     status_file: Annotated[
         Path | None,
         typer.Option(
-            help="Write the syphon's health to this JSON file, once a second: running, healthy, "
-            "problem, moved, dead_lettered, remaining, errors, rate, seconds_to_go, time. The file "
-            "is replaced atomically.",
+            help="Write the syphon's health to this JSON file, once a second: running, ended, "
+            "healthy, problem, moved, dead_lettered, remaining, errors, rate, seconds_to_go, time. "
+            "The file is replaced atomically.",
             dir_okay=False,
         ),
     ] = None,
@@ -151,7 +160,14 @@ def syphon(
         if dry_run:
             status = print_dry_run(out, err, options)
         else:
-            run = SyphonRun(options, master, checkpoint, once=once, status_file=status_file)
+            run = SyphonRun(
+                options,
+                master,
+                checkpoint,
+                once=once,
+                status_file=status_file,
+                executor_timeout_s=executor_timeout,
+            )
             status = run.run(out, err)
     except KeyboardInterrupt:
         print_warning(err, "Stopped.")
