@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyspark
 
+from tests.cluster.networks import NetworkNamespace
 from tests.processes import all_processes, send_signal
 from tests.waiting import wait_until
 
@@ -106,4 +107,32 @@ def connect_server(folder: Path, port: int, python: Path) -> SparkServer:
         SPARK_LOCAL_IP="127.0.0.1",
         TMPDIR=str(folder),
         SPARK_LOCAL_DIRS=str(folder),
+    )
+
+
+SMALL_DAEMON = {"SPARK_DAEMON_MEMORY": "256m"}
+
+
+def master(log: Path, host: str, port: int) -> SparkServer:
+    """Start the master of a standalone cluster."""
+    return SparkServer(
+        log,
+        *(str(HOME / "bin" / "spark-class"), "org.apache.spark.deploy.master.Master"),
+        *("--host", host, "--port", str(port), "--webui-port", "0"),
+        **SMALL_DAEMON,
+    )
+
+
+def worker(folder: Path, network: NetworkNamespace, master_url: str) -> SparkServer:
+    """Start a worker with one core in a network namespace."""
+    folder.mkdir(parents=True)
+    return SparkServer(
+        folder / "worker.log",
+        *(str(HOME / "bin" / "spark-class"), "org.apache.spark.deploy.worker.Worker"),
+        *(master_url, "--host", network.address, "--cores", "1", "--memory", "1g"),
+        *("--work-dir", str(folder / "work"), "--webui-port", "0"),
+        prefix=network.prefix,
+        SPARK_LOCAL_IP=network.address,
+        SPARK_LOCAL_DIRS=str(folder),
+        **SMALL_DAEMON,
     )

@@ -72,6 +72,10 @@ def report(
     """
     console, err = consoles()
     try:
+        if master is not None and master.startswith("sc://"):
+            from pairbus.spark.sessions import NOT_REMOTE
+
+            raise ConfigurationError(f"--master: {NOT_REMOTE}")
         price_list = read_prices(prices)
         if html is not None and not html.absolute().parent.is_dir():
             raise ConfigurationError(

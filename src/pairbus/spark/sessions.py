@@ -24,7 +24,20 @@ FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOCAL_MASTER = "local[*,4]"
 """All cores, and four attempts for each task. With `local[*]`, the first Python worker that crashes
 ends the query."""
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "5",
+    "spark.speculation.minTaskRuntime": "60s",
+    "spark.speculation.task.duration.threshold": "60s",
+}
+"""On a cluster, a task that lasts three times as long as it should runs a second time on another
+executor: the first one may be frozen. A second run that is not needed costs duplicates."""
 REMOTE_PREFIX = "sc://"
+NOT_REMOTE = (
+    "A session of Spark Connect cannot make a cost report: it gives no access to the file systems "
+    "that hold the ledgers. Use a session of this process, on this machine or on a cluster."
+)
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
 
@@ -66,6 +79,8 @@ def create_session(
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
+    if not is_local:
+        settings |= SPECULATION
     if log is not None:
         with log.open("ab") as file:
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
@@ -87,8 +102,12 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def runs_elsewhere(session: SparkSession) -> bool:
-    """Return True if processes of Spark may not have this package."""
-    return is_remote(session) or not is_local_master(session.sparkContext.master or "")
+    """Return True if processes of Spark may not have this package: they are on other machines, or
+    use another interpreter."""
+    if is_remote(session):
+        return True
+    context = session.sparkContext
+    return not is_local_master(context.master or "") or context.pythonExec != sys.executable
 
 
 def _connect(address: str) -> SparkSession:

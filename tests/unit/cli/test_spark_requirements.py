@@ -79,3 +79,10 @@ def test_only_plain_local_paths_are_known_to_be_missing(
 
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     assert missing_paths(paths) == []
+
+
+def test_report_on_spark_connect_is_an_error() -> None:
+    result = run_here("cost", "report", "--master", "sc://localhost:1")
+
+    assert result.exit_code == 2
+    assert "A session of Spark Connect cannot make a cost report" in result.stderr
