@@ -1,4 +1,4 @@
-"""What Spark needs on this machine: checked before a command does anything else."""
+"""Checks of what Spark needs on this machine, before a command does anything else."""
 
 import os
 import re

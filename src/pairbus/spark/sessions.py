@@ -16,6 +16,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from pairbus.spark.lost_jvm import hide_lost_jvm
 from pairbus.spark.process_folder import process_folder
 from pairbus.spark.rows import ROWS_PER_BATCH
 
@@ -87,6 +88,7 @@ def create_session(
             gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
     session = SparkSession.builder.config(map=settings).getOrCreate()
+    hide_lost_jvm(session)
     configure_streaming(session)
     return session
 

@@ -5,6 +5,8 @@ micro-batches were planned. Spark may call `partitions` more than once for a mic
 not receive anything.
 """
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -57,7 +59,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader: QueueReader[Any],
         on_stop: Callable[[], None] | None = None,
     ) -> None:
+        """`on_stop` is called when the query ends, in the process that plans micro-batches."""
         self._on_stop = on_stop
+        self._handles_termination = False
         self._queues = queues
         self._partitions = max(1, min(partitions, len(queues)))
         self._max_messages = max_messages
@@ -76,6 +80,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        self._handle_termination()
         plan = self._planner.next_batch(available_now=self._available_now)
         if plan is None:
             return start
@@ -100,6 +105,19 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.stop()
         if self._on_stop is not None:
             self._on_stop()
+
+    def _handle_termination(self) -> None:
+        """Call `on_stop` on SIGTERM: with it, Spark ends the process that plans micro-batches."""
+        on_stop = self._on_stop
+        if on_stop is None or self._handles_termination:
+            return
+
+        def handle(number: int, _: object) -> None:
+            on_stop()
+            os._exit(128 + number)
+
+        signal.signal(signal.SIGTERM, handle)
+        self._handles_termination = True
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None, "_plans": {}, "_on_stop": None}

@@ -58,6 +58,8 @@ class Syphon:
         is none; `sc://…` is the address of a Spark Connect server. Without `checkpoint`, Spark
         keeps its progress in a temporary folder."""
         self.options = options
+        self.format_name = f"pairbus-syphon-{uuid4().hex[:8]}"
+        """The name of its data source in the session."""
         self._spark = spark
         self._master = master
         self._checkpoint = checkpoint
@@ -161,7 +163,7 @@ class Syphon:
         self._started_at = time.time()
         remote = is_remote(spark)
         options = self._options_for_workers(self._folder.path, remote=remote)
-        name = f"pairbus-syphon-{uuid4().hex[:8]}"
+        name = self.format_name
         if remote:
             server_folder = ServerFolder(SERVER_TMP / name)
             factory = BacklogSourceFactory(options, server_folder)

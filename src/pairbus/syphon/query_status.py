@@ -18,7 +18,7 @@ from pairbus.syphon.writer_status import WriterStatus
 
 @dataclass(frozen=True, slots=True)
 class QueryState:
-    """What Spark says about a query."""
+    """The state of a query, as Spark knows it."""
 
     running: bool
     failure: str | None = None
