@@ -1,9 +1,21 @@
 """Connections of one process. Spark reuses its workers, so they serve many micro-batches."""
 
+from dataclasses import dataclass
+
 from pairbus.amqp.client import Client, ClientOptions, Management, Sender
+
+
+@dataclass(slots=True, eq=False)
+class Batching:
+    """Knowledge of this process about batches to one queue or topic."""
+
+    refused: bool = False
+    """Batches were rejected although each of their messages is accepted."""
+
 
 _clients: dict[ClientOptions, Client] = {}
 _senders: dict[tuple[ClientOptions, str], Sender] = {}
+_batching: dict[tuple[ClientOptions, str], Batching] = {}
 _managements: dict[tuple[ClientOptions, str], Management] = {}
 
 
@@ -22,6 +34,11 @@ def sender_for(options: ClientOptions, path: str) -> Sender:
     return _senders[key]
 
 
+def batching_for(options: ClientOptions, path: str) -> Batching:
+    """Return the knowledge of this process about batches to a queue or topic."""
+    return _batching.setdefault((options, path), Batching())
+
+
 def management_for(options: ClientOptions, path: str) -> Management:
     """Return the management link of this process for a queue."""
     key = options, path
@@ -36,4 +53,5 @@ def close_all() -> None:
         client.close()
     _clients.clear()
     _senders.clear()
+    _batching.clear()
     _managements.clear()

@@ -21,6 +21,7 @@ from pairbus.spark.owned_folders import OwnedFolder, remove_abandoned_folders
 from pairbus.spark.registration import register_source
 from pairbus.spark.sessions import SessionLease, is_remote, lease_session
 from pairbus.syphon.backlog_source import BacklogSourceFactory, ServerFolder
+from pairbus.syphon.missing_destinations import describe_missing
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.query_status import FileReports, ProgressReports, query_state
 from pairbus.syphon.restore import BACKLOG_SCHEMA
@@ -117,8 +118,14 @@ class Syphon:
             return self._final_status
         query = self._started_query()
         assert self._reports is not None
+        state, now = query_state(query), time.time()
         reader, writer = self._reports.read()
-        state = query_state(query)
+        grace = self.options.missing_destination_grace
+        missing = {
+            path: describe_missing(writer.missing_since[path], grace, now, running=state.running)
+            for path in writer.errors.keys() & writer.missing_since.keys()
+        }
+        writer = replace(writer, errors=writer.errors | missing)
         if state.failure is not None:
             problem: str | None = f"the query failed: {error_summary(state.failure)}"
         else:
@@ -126,8 +133,9 @@ class Syphon:
                 reader,
                 writer,
                 started_at=self._started_at,
-                now=time.time(),
+                now=now,
                 stuck_after_s=self.options.stuck_after.total_seconds(),
+                missing=missing,
             )
         return combine(
             reader, writer, running=state.running, failure=state.failure, problem=problem

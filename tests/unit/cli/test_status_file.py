@@ -25,14 +25,16 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
         healthy=problem is None,
         problem=problem,
         moved=Counter({"orders": 5, "bills": 1}),
-        dead_lettered=Counter(),
+        dead_lettered=Counter({"orders": 2}),
+        dead_letter_reasons={"orders": Counter({"Refused": 2})},
         errors={"down": "disabled"},
     )
 
     write_status_file(path, status, remaining, 2.5)
     summary = parse_syphon_status(json.loads(path.read_text()), time.time())
 
-    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5)
+    reasons = {"orders": {"Refused": 2}}
+    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5, reasons)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ for name, part in (
     ("writer", source.writer(schema, False)),
 ):
     (folder / name).write_bytes(cloudpickle.dumps(part))
+import pairbus.syphon.backlog_source, pairbus.syphon.planner
 """
 IN_A_TASK = """
 import sys
