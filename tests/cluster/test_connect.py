@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.cost.report import report
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError
+from pairbus.spark.sessions import disconnect
 from pairbus.syphon import Syphon, register
 from pairbus.syphon.query import SERVER_TMP
 from tests.backlog import Backlog
@@ -41,10 +43,12 @@ def server(folder: Path) -> Iterator[tuple[SparkServer, str]]:
 
 
 @pytest.fixture(scope="module")
-def session(server: tuple[SparkServer, str]) -> SparkSession:
+def session(server: tuple[SparkServer, str]) -> Iterator[SparkSession]:
     from pyspark.sql.connect.session import SparkSession as RemoteSession  # needs grpcio
 
-    return RemoteSession.builder.remote(server[1]).create()  # type: ignore[return-value]
+    session = cast(SparkSession, RemoteSession.builder.remote(server[1]).create())
+    yield session
+    disconnect(session)
 
 
 @pytest.fixture(scope="module")

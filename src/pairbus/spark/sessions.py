@@ -112,6 +112,15 @@ def runs_elsewhere(session: SparkSession) -> bool:
     return not is_local_master(context.master or "") or context.pythonExec != sys.executable
 
 
+def disconnect(session: SparkSession) -> None:
+    """Stop a session of Spark Connect. By default, PySpark would try for ten minutes if the server
+    is gone."""
+    client: Any = getattr(session, "client", None)
+    with contextlib.suppress(Exception):
+        client.set_retry_policies([])
+        session.stop()
+
+
 def _connect(address: str) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
@@ -147,8 +156,7 @@ class SessionLease:
                 return
             self._released = True
             if is_remote(self.session):
-                with contextlib.suppress(Exception):  # the server may be gone
-                    self.session.stop()
+                disconnect(self.session)
                 return
             _leases -= 1
             if _leases == 0 and _started_session is not None:
