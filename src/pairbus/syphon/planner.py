@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from typing import Any
 
 from pairbus.errors import AmqpError
 from pairbus.spark.emptiness import EmptinessCheck
@@ -18,7 +19,7 @@ from pairbus.syphon.reader_status import ReaderReporter
 from pairbus.syphon.restore import restore
 from pairbus.syphon.session_peeks import DriverPeeks, session_of
 from pairbus.syphon.status import find_problem
-from pairbus.syphon.status_file import StatusFile
+from pairbus.syphon.status_file import StatusFile, status_to_json
 from pairbus.syphon.writer_status import MAX_BLOCK_S, WriterStatus
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,11 @@ class BacklogPlanner:
         if self._not_receivable and not self._writer_status.read().errors:
             self._report_remaining()
         return None
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of the reader and of the writer, for the progress of the query."""
+        reader, writer = self._reporter.status, self._writer_status.read()
+        return {"reader": status_to_json(reader), "writer": status_to_json(writer)}
 
     def stop(self) -> None:
         """Close the connections."""
