@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
-from pairbus.cli.console import check_java, consoles, print_error, print_warning
+from pairbus.cli.console import consoles, print_error, print_warning
 from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.durations import parse_optional_duration
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
     BacklogQueues,
@@ -18,6 +19,7 @@ from pairbus.cli.pairing_options import (
     target_of,
     uses_entra,
 )
+from pairbus.cli.spark_requirements import check_spark
 from pairbus.cli.syphon_dry_run import print_dry_run
 from pairbus.cli.syphon_run import DRAINED, FAILED, STOPPED, SyphonRun
 from pairbus.cli.threads import run_in_thread
@@ -62,6 +64,14 @@ def syphon(
             "original minus the time spent in the backlog."
         ),
     ] = "restore",
+    missing_destination_grace: Annotated[
+        str,
+        typer.Option(
+            help="Time that messages wait in the backlog for a destination that does not exist, "
+            "before they are dead-lettered: a duration such as 90s or 2h, 0 or forever. Counted "
+            "from the first attempt of this run."
+        ),
+    ] = "1h",
     poll: Annotated[
         float,
         typer.Option(help="Timeout of a receive from an empty queue, in seconds.", min=1, max=3600),
@@ -69,9 +79,18 @@ def syphon(
     master: Annotated[
         str | None,
         typer.Option(
-            help="URL of a Spark master. By default Spark runs on this machine, in local mode."
+            help="URL of a Spark master, or of a Spark Connect server (sc://…). By default Spark "
+            "runs on this machine, in local mode."
         ),
     ] = None,
+    executor_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds after which the syphon fails if messages wait and Spark has no executor, "
+            "so that a supervisor can start it again. 0: wait for ever.",
+            min=0,
+        ),
+    ] = 300,
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -96,9 +115,9 @@ def syphon(
     status_file: Annotated[
         Path | None,
         typer.Option(
-            help="Write the syphon's health to this JSON file, once a second: running, healthy, "
-            "problem, moved, dead_lettered, remaining, errors, rate, seconds_to_go, time. The file "
-            "is replaced atomically.",
+            help="Write the syphon's health to this JSON file, once a second: running, ended, "
+            "healthy, problem, moved, dead_lettered, dead_letter_reasons, remaining, errors, rate, "
+            "seconds_to_go, time. The file is replaced atomically.",
             dir_okay=False,
         ),
     ] = None,
@@ -135,6 +154,9 @@ def syphon(
             only=tuple(only or ()),
             max_rate=max_rate,
             ttl=cast(TimeToLive, ttl),
+            missing_destination_grace=parse_optional_duration(
+                "missing-destination-grace", missing_destination_grace, "forever"
+            ),
             poll=timedelta(seconds=poll),
             stuck_after=timedelta(seconds=stuck_after),
             ledger=None if no_ledger else str((ledger or ledger_folder()).absolute()),
@@ -143,14 +165,21 @@ def syphon(
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
-    if not dry_run and not check_java(err):
+    if not dry_run and not check_spark(err, master):
         raise typer.Exit(FAILED)
     try:
         _warn_of_other_queues(err, options)
         if dry_run:
             status = print_dry_run(out, err, options)
         else:
-            run = SyphonRun(options, master, checkpoint, once=once, status_file=status_file)
+            run = SyphonRun(
+                options,
+                master,
+                checkpoint,
+                once=once,
+                status_file=status_file,
+                executor_timeout_s=executor_timeout,
+            )
             status = run.run(out, err)
     except KeyboardInterrupt:
         print_warning(err, "Stopped.")
