@@ -26,16 +26,18 @@ class Forwarder:
         *,
         usage: UsageRecorder = NO_USAGE,
         expired: frozenset[str] | None = None,
+        recorder: OutcomeRecorder | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """`target` is the namespace of the destinations. `source` is the namespace that holds the
         locks; None: messages have no locks. `expired` are the destinations whose messages are
-        dead-lettered if they do not exist; None: all."""
+        dead-lettered if they do not exist; None: all. `recorder` decides what happens to messages
+        that are not delivered, if it is not what the syphon does."""
         self._target = target
         self._expired = expired
         self._now_ms = now_ms
         self._margin = LockMargin()
-        self._recorder = OutcomeRecorder(Settler(source, usage), usage)
+        self._recorder = recorder or OutcomeRecorder(Settler(source, usage), usage)
         self._senders: dict[str, DestinationSender] = {}
 
     def forward(self, messages: Iterable[RestoredMessage]) -> None:

@@ -59,7 +59,7 @@ class BacklogPlanner:
         self._polls = polls
         self._emptiness = emptiness
         self._peeks = peeks
-        self._occupied = OccupiedQueues(peeks.peek)
+        self._occupied = OccupiedQueues(peeks.peek, polls.release)
         self._probe = probe
         self._reporter = reporter
         self._writer_status = writer_status
@@ -166,7 +166,9 @@ class BacklogPlanner:
         halvings = writer.batch_halvings(time.time())
         if admission is Admission.FEW:
             halvings = MAX_HALVINGS
-        size = self._pacer.size(now, writer.rate, halvings, lock_s)
+        size = self._pacer.size(
+            now, writer.rate, halvings, lock_s=lock_s, left=writer.left.total() > 0
+        )
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
         first_messages = self._polls.take({message.queue for message in messages})
         return BatchPlan(size, first_messages, blocked) if first_messages else None
