@@ -12,11 +12,12 @@ from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_plan import RedrivePlan
 from pairbus.cli.backlog_command import DONE, FAILED, STOPPED
 from pairbus.cli.cancellation import cancel_on_signal
-from pairbus.cli.console import check_java, print_error, print_json, print_warning
+from pairbus.cli.console import print_error, print_json, print_warning
 from pairbus.cli.dead_letters_screen import RedriveScreen, dead_letters, print_outcome
-from pairbus.cli.spark_errors import error_summary
+from pairbus.cli.spark_requirements import check_spark
 from pairbus.cli.threads import run_in_thread
 from pairbus.errors import PairbusError
+from pairbus.spark.error_summary import error_summary
 from pairbus.spark.usage import UsageRecorder
 
 INCOMPLETE = 3
@@ -48,7 +49,7 @@ class RedriveRun:
         """Return the exit status, and True if no message is left to be tried."""
         if spark is None:
             spark = wants_spark(self._plan) and self._spark_is_installed(err)
-        if spark and (not _check_pyspark(err) or not check_java(err)):
+        if spark and (not _check_pyspark(err) or not check_spark(err, master)):
             return FAILED, False
         with (
             cancel_on_signal() as cancel,
