@@ -32,7 +32,7 @@ class Planned:
 
     def start(self, stuck_after: timedelta = 60 * SECOND) -> BatchPlanner:
         options = self.backlog.options(stuck_after=stuck_after)
-        self.planner = backlog_stream_reader(options, self.files, 2)._planner
+        self.planner = backlog_stream_reader(options, self.files)._planner
         return self.planner
 
     def next_batch(self) -> BatchPlan | None:
