@@ -10,7 +10,7 @@ from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.spark import connections
 from pairbus.spark.forwarder import Forwarder
-from pairbus.spark.messages import ReceivedMessage, RestoredMessage, lock_expiry_ms
+from pairbus.spark.messages import ReceivedMessage, RestoredMessage, locked_until_of
 from pairbus.spark.outcome import Outcome
 from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
@@ -58,10 +58,9 @@ class BacklogQueue:
             receiver = Receiver(client, self.path, confirm=False)
             while len(deliveries) < len(payloads):
                 deliveries += receiver.receive(len(payloads) - len(deliveries))
-        locked_until = lock_expiry_ms()
         return [
-            restore(ReceivedMessage(self.path, delivery.payload, delivery.tag, locked_until), None)
-            for delivery in deliveries
+            restore(ReceivedMessage(self.path, d.payload, d.tag, locked_until_of(d.payload)), None)
+            for d in deliveries
         ]
 
     def receive(self, max_count: int) -> list[Delivery]:

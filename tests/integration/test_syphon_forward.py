@@ -10,7 +10,7 @@ from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, size_in_batch, spli
 from pairbus.amqp.client import PendingDelivery, Sender
 from pairbus.servicebus.limits import MAX_MESSAGE_KB_STANDARD, MAX_MESSAGE_SIZE_STANDARD
 from pairbus.spark.destination_sender import MAX_BATCH_MESSAGES, MAX_IN_FLIGHT
-from pairbus.spark.forwarder import LOCK_MARGIN_MS
+from pairbus.spark.locks import MAX_MARGIN_MS
 from tests.integration.backlog_queue import BacklogQueue
 from tests.integration.emulator_data import stored
 from tests.messages import id_of
@@ -109,13 +109,13 @@ def test_message_that_is_too_large_is_dead_lettered_and_others_are_delivered(
 
 def test_message_whose_lock_expires_soon_is_not_sent(backlog: BacklogQueue) -> None:
     path = backlog.create_queue()
-    [message] = backlog.locked(path, ["x"])
-    locked_until = time.time_ns() // 1_000_000 + LOCK_MARGIN_MS - 1000
+    fresh, old = backlog.locked(path, ["x", "y"])
+    locked_until = time.time_ns() // 1_000_000 + MAX_MARGIN_MS - 1000
 
-    outcome = backlog.forward([message._replace(locked_until=locked_until)])
+    outcome = backlog.forward([fresh, old._replace(locked_until=locked_until)])
 
-    assert (outcome.moved[path], outcome.left[path]) == (0, 1)
-    assert stored(backlog.namespace, path) == []
+    assert (outcome.moved[path], outcome.left[path]) == (1, 1)
+    assert stored(backlog.namespace, path) == ["x"]
     assert backlog.message_count() == 1
 
 

@@ -18,7 +18,7 @@ from pairbus.servicebus.limits import KB, MAX_BATCH_SIZE_PREMIUM, MB
 from pairbus.spark import connections
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.long_polls import LongPolls
-from pairbus.spark.messages import ReceivedMessage, lock_expiry_ms
+from pairbus.spark.messages import ReceivedMessage, locked_until_of
 from pairbus.spark.outcome import Outcome
 from pairbus.syphon.restore import restore
 from pairbus.transfer import to_backlog
@@ -27,22 +27,21 @@ from tests.messages import id_of, peek_all
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.rule("N1")]
-IDLE_S = 0.3
+TIER = replace(PREMIUM, bytes_per_second=1000 * MB)
+IDLE_TIER = replace(TIER, link_idle_timeout=timedelta(seconds=0.3), detach_idle_receivers=True)
+"""A busy machine may detach links of this tier that are in use: only for tests of that."""
 numbers = count(1)
 
 
-@pytest.fixture(scope="module")
-def namespace() -> Iterator[LocalNamespace]:
+@pytest.fixture(scope="module", params=[TIER], ids=[""])
+def namespace(request: pytest.FixtureRequest) -> Iterator[LocalNamespace]:
     """One namespace is both source and target: only the queues matter here."""
-    tier = replace(
-        PREMIUM,
-        link_idle_timeout=timedelta(seconds=IDLE_S),
-        detach_idle_receivers=True,
-        bytes_per_second=1000 * MB,
-    )
-    with LocalNamespace("both", tier=tier) as namespace:
+    with LocalNamespace("both", tier=request.param) as namespace:
         yield namespace
         connections.close_all()
+
+
+detaches_idle_links = pytest.mark.parametrize("namespace", [IDLE_TIER], indirect=True, ids=["idle"])
 
 
 @pytest.fixture
@@ -82,7 +81,12 @@ class BacklogQueue:
         with Client(self._options) as client:
             receiver = Receiver(client, self.path, confirm=False)
             received = [
-                restore(ReceivedMessage(self.path, item.payload, item.tag, lock_expiry_ms()), None)
+                restore(
+                    ReceivedMessage(
+                        self.path, item.payload, item.tag, locked_until_of(item.payload)
+                    ),
+                    None,
+                )
                 for batch in receiver.receive_available(100)
                 for item in batch
             ]
@@ -227,6 +231,7 @@ def test_messages_for_a_throttled_destination_can_be_received_at_once(
     assert backlog.forward().moved == {path: 2}
 
 
+@detaches_idle_links
 def test_forwarding_survives_that_idle_links_are_detached(
     namespace: LocalNamespace, options: ClientOptions
 ) -> None:
@@ -242,6 +247,7 @@ def test_forwarding_survives_that_idle_links_are_detached(
 
 
 @pytest.mark.rule("Y6")
+@detaches_idle_links
 def test_long_poll_continues_after_its_idle_link_was_detached(
     namespace: LocalNamespace, options: ClientOptions
 ) -> None:

@@ -3,8 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from pairbus.errors import AmqpError, Busy
 from pairbus.servicebus.management import ABANDONED, COMPLETED
 from pairbus.spark.messages import RestoredMessage
@@ -32,13 +30,6 @@ class Outcome:
     """A destination throttled the task."""
     unsettled: int = 0
     """Messages that were delivered and could not be completed: they are delivered again."""
-
-
-@dataclass
-class TaskCommit(WriterCommitMessage):
-    """Carries the outcome of a task from the worker to the driver."""
-
-    outcome: Outcome
 
 
 class OutcomeRecorder:

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
-from pairbus.spark.outcome import TaskCommit
+from pairbus.spark.task_commit import TaskCommit
 from pairbus.syphon.missing_destinations import expired_destinations
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.status_file import StatusFile

@@ -11,7 +11,9 @@ from pairbus.spark.messages import ReceivedMessage
 from pairbus.syphon import planner as planner_module
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
+from pairbus.syphon.primary_probe import PrimaryProbe
 from pairbus.syphon.reader_status import ReaderReporter
+from pairbus.syphon.session_order import PeekedMessage
 from pairbus.syphon.status_file import StatusFiles
 from pairbus.syphon.writer_status import WriterStatus
 from pairbus.transfer import to_backlog
@@ -36,9 +38,16 @@ class ReceivedMessages:
     def messages(self) -> list[ReceivedMessage]:
         return list(self.received.values())
 
-    def take(self) -> dict[str, ReceivedMessage]:
+    def take(self, queues: set[str]) -> dict[str, ReceivedMessage]:
         self.taken = True
-        return self.received
+        return {queue: self.received[queue] for queue in queues}
+
+
+class EmptyPeeks:
+    """Peeks that find nothing."""
+
+    def peek(self, queue: str, first: int, count: int) -> list[PeekedMessage]:
+        return []
 
 
 def planner_for(polls: ReceivedMessages, folder: Path, blocked: dict[str, float]) -> BacklogPlanner:
@@ -51,6 +60,8 @@ def planner_for(polls: ReceivedMessages, folder: Path, blocked: dict[str, float]
         options,
         polls=cast(Any, polls),
         emptiness=cast(Any, None),
+        peeks=cast(Any, EmptyPeeks()),
+        probe=PrimaryProbe(lambda: None),
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
     )
