@@ -216,9 +216,7 @@ class DestinationSender:
             self._recorder.dead_letter(messages[0], type(error).__name__, str(error))
             return 1
         elif verdict is Verdict.SEND_AGAIN:
-            # Nothing else may be in flight, or it could be the reason for another loss.
-            self._wait_for_all()
-            return self._deliver(messages, lost_before=True)
+            return self._send_again(messages)
         elif verdict is Verdict.SPLIT:
             return self._split(messages, failure)
         else:
@@ -229,6 +227,27 @@ class DestinationSender:
             self._leave(messages)
             self._leave(self._take_batch())
         return 0
+
+    def _send_again(self, messages: list[RestoredMessage]) -> int:
+        """Send a delivery that has lost its link, and those that were lost with it, one by one.
+        Return how many messages of the first were dead-lettered."""
+        lost = [messages]
+        while self._in_flight:
+            batch = self._in_flight.popleft()
+            result = self._finish(batch.delivery, batch.messages)
+            if result is not None:
+                failure, error = result
+                verdict = judge(failure, error, message_count=len(batch.messages))
+                if verdict is Verdict.SEND_AGAIN:
+                    lost.append(batch.messages)
+                else:
+                    self._handle(batch.messages, failure, error)
+        dead_lettered = []
+        for each in lost:
+            # Nothing else may be in flight, or it could be the reason for another loss.
+            self._wait_for_all()
+            dead_lettered.append(self._deliver(each, lost_before=True))
+        return dead_lettered[0]
 
     def _split(self, messages: list[RestoredMessage], failure: Failure) -> int:
         """Send the two halves of a batch that was refused, and return how many messages were
