@@ -110,7 +110,9 @@ def test_silent_client_is_disconnected_with_the_reason(start_server: StartServer
 def test_client_that_closes_its_socket_instead_of_answering_a_close_violates_nothing(
     server: MemoryServer,
 ) -> None:
-    engine = Connection(ConnectionSettings(container_id="brief"), sasl=SaslClient.anonymous(), now=0)
+    engine = Connection(
+        ConnectionSettings(container_id="brief"), sasl=SaslClient.anonymous(), now=0
+    )
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
         while engine.remote is None:
             sock.sendall(engine.data_to_send(0))
