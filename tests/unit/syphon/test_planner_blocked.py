@@ -39,7 +39,7 @@ class ReceivedMessages:
         return list(self.received.values())
 
     def release(self, queue: str) -> None:
-        """Abandon the message of a queue."""
+        """Receive another message."""
 
     def take(self, queues: set[str]) -> dict[str, ReceivedMessage]:
         self.taken = True
