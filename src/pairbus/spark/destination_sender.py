@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, size_in_batch
 from pairbus.amqp.client import PendingDelivery, Sender
-from pairbus.errors import AmqpError, NotAuthorized, QuotaExceeded, Refused
+from pairbus.errors import AmqpError, Busy, NotAuthorized, QuotaExceeded, Refused
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import OutcomeRecorder
+from pairbus.spark.pace import Pace
+from pairbus.spark.rate_control import requested_wait_s
 
 MAX_BATCH_MESSAGES = 500
 MAX_IN_FLIGHT = 4
@@ -16,6 +18,8 @@ MAX_IN_FLIGHT = 4
 ENVELOPE_BYTES = 1024
 """Reserved for the envelope of a batch: message id, session and partition key of its first
 message."""
+MAX_THROTTLED_SENDS = 5
+"""How often a delivery is sent that the namespace throttles."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,8 +39,12 @@ class DestinationSender:
     fails the whole batch.
     """
 
-    def __init__(self, path: str, sender: Sender, recorder: OutcomeRecorder) -> None:
+    def __init__(
+        self, path: str, sender: Sender, recorder: OutcomeRecorder, pace: Pace | None = None
+    ) -> None:
         self._path = path
+        self._pace = Pace() if pace is None else pace
+        self._max_messages = MAX_BATCH_MESSAGES
         self._sender = sender
         self._recorder = recorder
         self._batch: list[RestoredMessage] = []
@@ -81,7 +89,9 @@ class DestinationSender:
         size = size_in_batch(len(message.payload))
         # A message that is larger is sent alone, and not as a batch.
         max_bytes = (self._sender.max_batch_size or MAX_MESSAGE_SIZE_STANDARD) - ENVELOPE_BYTES
-        if len(self._batch) >= MAX_BATCH_MESSAGES or self._batch_bytes + size > max_bytes:
+        if not self._batch:
+            self._max_messages = min(MAX_BATCH_MESSAGES, self._pace.max_slice())
+        if len(self._batch) >= self._max_messages or self._batch_bytes + size > max_bytes:
             self._send_batch()
             if self._error is not None:
                 self._leave([message])
@@ -106,17 +116,39 @@ class DestinationSender:
         if self._error is not None:
             self._leave(messages)
             return
-        payloads = [message.payload for message in messages]
+        self._pace.wait(len(messages))
         try:
-            if len(payloads) == 1:
-                delivery = self._sender.post(payloads[0])
-            else:
-                batch = make_batch(payloads, batch_envelope(payloads[0]))
-                delivery = self._sender.post(batch, message_format=BATCH_FORMAT)
+            delivery = self._post(messages)
         except AmqpError as exc:
             self._handle_failure(messages, exc)
         else:
             self._in_flight.append(_BatchInFlight(messages, sessions, delivery))
+
+    def _post(self, messages: list[RestoredMessage]) -> PendingDelivery:
+        payloads = [message.payload for message in messages]
+        if len(payloads) == 1:
+            return self._sender.post(payloads[0])
+        batch = make_batch(payloads, batch_envelope(payloads[0]))
+        return self._sender.post(batch, message_format=BATCH_FORMAT)
+
+    def _send_until_admitted(
+        self, messages: list[RestoredMessage], error: AmqpError | None
+    ) -> AmqpError | None:
+        """Send messages again as long as the namespace throttles them, after the wait that it asks
+        for. Return the last error. To receive the messages again would cost more."""
+        for _ in range(MAX_THROTTLED_SENDS):
+            if not isinstance(error, Busy) or requested_wait_s(error) is None:
+                break
+            self._recorder.not_delivered(self._path, messages)
+            self._pace.note_throttled(error)
+            self._pace.wait(len(messages))
+            try:
+                delivery = self._post(messages)
+                self._sender.wait([delivery])
+                error = delivery.error
+            except AmqpError as exc:
+                error = exc
+        return error
 
     def _wait_for_oldest(self) -> None:
         batch = self._in_flight.popleft()
@@ -124,9 +156,11 @@ class DestinationSender:
             self._sender.wait([batch.delivery])
         except AmqpError as exc:
             batch.delivery.error = batch.delivery.error or exc
-        if batch.delivery.error is not None:
-            self._handle_failure(batch.messages, batch.delivery.error)
+        error = self._send_until_admitted(batch.messages, batch.delivery.error)
+        if error is not None:
+            self._handle_failure(batch.messages, error)
         else:
+            self._pace.count(len(batch.messages))
             self._recorder.delivered(self._path, batch.messages)
 
     def _handle_failure(self, messages: list[RestoredMessage], error: AmqpError) -> None:

@@ -12,6 +12,8 @@ from pairbus.errors import AmqpError, EntityNotFound
 from pairbus.spark.connections import client_for
 from pairbus.spark.driver_tokens import Tokens, deliver_tokens, request_tokens
 from pairbus.spark.messages import ReceivedMessage, lock_expiry_ms, sequence_number_of
+from pairbus.spark.pace import Pace
+from pairbus.spark.paced_receive import receive_paced
 from pairbus.spark.plans import PartitionPlan
 from pairbus.spark.rows import ROWS_PER_BATCH
 
@@ -49,22 +51,23 @@ class QueueReader(Generic[Row]):
     def read(self, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows until the queues are empty or `max_messages` is reached."""
         deliver_tokens(plan.tokens)
+        pace = plan.rate.start()
         rows: list[Row] = []
         remaining = plan.max_messages
         first_messages = {message.queue: message for message in plan.first_messages}
         for queue in plan.queues:
-            deliveries = self._receive(queue, remaining)
+            deliveries = self._receive(queue, remaining, pace)
             messages = in_order(queue, first_messages.get(queue), deliveries)
             for row in self._converter.rows(queue, messages, plan):
                 rows.append(row)
                 remaining -= 1
-                if len(rows) >= ROWS_PER_BATCH:
+                if len(rows) >= min(ROWS_PER_BATCH, pace.slice_size):
                     yield self._converter.to_record_batch(rows)
                     rows = []
         if rows:
             yield self._converter.to_record_batch(rows)
 
-    def _receive(self, queue: str, count: int) -> Iterator[list[Delivery]]:
+    def _receive(self, queue: str, count: int, pace: Pace) -> Iterator[list[Delivery]]:
         if count <= 0:
             return
         # A new link for each micro-batch: settlement by lock token does not settle deliveries on
@@ -72,12 +75,10 @@ class QueueReader(Generic[Row]):
         client = client_for(self._options)
         try:
             with Receiver(client, queue, confirm=False) as receiver:
-                is_empty = True
-                for deliveries in receiver.receive_available(count):
-                    is_empty = is_empty and not deliveries
+                for deliveries in receive_paced(receiver, count, pace):
+                    if not deliveries:
+                        self._converter.queue_was_empty(queue)
                     yield deliveries
-                if is_empty:
-                    self._converter.queue_was_empty(queue)
         except EntityNotFound:
             pass
         except AmqpError as exc:

@@ -4,13 +4,10 @@ A drain shares the throughput of both namespaces with live senders and receivers
 not say how much is left, only that it was too much (server-busy, with a time to wait). So the rate
 is found by additive increase and multiplicative decrease, as in TCP:
 
-    rate
-    limit │    throttled              ╱ growth doubles, the old limit is forgotten
-          │───────┐           ___────╱
-    start │       │     ___───  additive increase, for RECOVERY_S
-          │       └────┘
-          └───────────────────────────────── time
-                   wait_s
+- after a throttled operation nothing is moved for as long as the namespace asks;
+- then the rate starts a little below the limit, which is the rate at which it throttled;
+- it grows by the same amount each second, and reaches the limit after `RECOVERY_S`;
+- beyond the limit it grows slowly at first and then faster: the old limit is forgotten.
 
 The rate between two throttled operations is a function of the time alone. Processes that know the
 last throttled operation therefore agree on the rate without further communication.
@@ -32,7 +29,7 @@ RECOVERY_S = 30.0
 costs the wait that the service asks for, and a part of a second of live traffic."""
 DOUBLING_S = 10.0
 """The time after which the rate, beyond the limit, is twice the limit. It then grows faster."""
-MIN_RATE = 5.0
+MIN_RATE = 10.0
 """Messages a second that are tried even if live traffic uses all of the throughput."""
 MAX_KNOWN_RATE = 100_000.0
 """A higher rate is no limit."""
@@ -69,25 +66,29 @@ class RateLimit:
         """Return the rate for the size of a micro-batch, which may start during a wait."""
         return self._uncapped_rate(max(now, self.resume_at))
 
-    def throttled(self, now: float, wait_s: float, observed: float) -> "RateLimit":
+    def throttled(self, now: float, wait_s: float, observed: float | None) -> "RateLimit":
         """Return the limit after a throttled operation. `observed` is the number of messages a
-        second until then, which may be lower than the rate that was allowed."""
+        second until then, which may be lower than the rate that was allowed. None: it is not known,
+        or there were none, so that the limit is not lower than it was."""
         resume_at = max(self.resume_at, now + min(wait_s, MAX_WAIT_S))
         if now < self.resume_at:
             # Operations that were in flight are throttled too. They say nothing about the rate.
             return RateLimit(self.limit, self.start, self.throttled_at, resume_at)
         allowed = self._uncapped_rate(now)
-        limit = max(observed if allowed is None else min(observed, allowed), MIN_RATE)
+        known = [rate for rate in (allowed, observed) if rate is not None]
+        if not known:
+            return RateLimit(None, 0.0, now, resume_at)
+        limit = max(min(known), MIN_RATE)
         repeated = allowed is not None and now - self.resume_at < SOON_S
         start = max(limit * (REPEATED_DECREASE if repeated else DECREASE), MIN_RATE)
         return RateLimit(limit, start, now, resume_at)
 
     def _uncapped_rate(self, now: float) -> float | None:
-        if self.limit is None:
-            return None
         elapsed = now - self.resume_at
         if elapsed < 0:
             return 0.0
+        if self.limit is None:
+            return None
         if elapsed <= RECOVERY_S:
             return self.start + (self.limit - self.start) * elapsed / RECOVERY_S
         doublings = ((elapsed - RECOVERY_S) / DOUBLING_S) ** 2

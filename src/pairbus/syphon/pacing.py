@@ -37,15 +37,20 @@ class Pacer:
         """Return the time until the rate limit allows the next micro-batch."""
         return 0.0 if self._max_rate is None else max(0.0, self._next_at - now)
 
-    def size(self, now: float, rate: float, halvings: int = 0) -> int:
-        """Return the size of a micro-batch that starts now, at the last one's `rate`."""
+    def size(self, now: float, rate: float, halvings: int = 0, limit: float | None = None) -> int:
+        """Return the size of a micro-batch that starts now, at the last one's `rate`. `limit` is
+        the rate that the namespaces bear: its tasks keep to it, so that they may last longer."""
         size = self._max_messages
         if rate > 0:
             size = min(size, max(MIN_BATCH, int(rate * MAX_BATCH_S)))
         if halvings > 0:
             size = min(size, max(MIN_RETRY_BATCH, self._max_messages >> halvings))
+        if limit is not None:
+            limit = limit if self._max_rate is None else min(limit, self._max_rate)
+            size = min(size, max(1, int(limit * MAX_BATCH_S)))
         if self._max_rate is not None:
-            size = min(size, max(1, int(self._max_rate)))
+            if limit is None:
+                size = min(size, max(1, int(self._max_rate)))
             self._next_at = now + size / self._max_rate
         return size
 

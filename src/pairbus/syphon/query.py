@@ -25,6 +25,7 @@ from pairbus.syphon.sink import BacklogSink
 from pairbus.syphon.source import backlog_stream_reader
 from pairbus.syphon.status import SyphonStatus, combine, find_problem
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.task_progress import with_progress
 
 TRIGGER = "200 milliseconds"
 STOP_S = 10.0
@@ -106,7 +107,9 @@ class Syphon:
             return self._final_status
         query = self._started_query()
         assert self._files is not None
-        reader, writer = self._files.reader.read(), self._files.writer.read()
+        reports = self._files.progress.read()
+        reader = self._files.reader.read()
+        writer = with_progress(self._files.writer.read(), reports)
         exception = query.exception()
         failure = None if exception is None else str(exception)
         if failure is not None:
@@ -133,6 +136,7 @@ class Syphon:
             spark = self._lease.session
         self._folder = Path(tempfile.mkdtemp(prefix="pairbus-syphon-"))
         self._files = StatusFiles(self._folder)
+        self._files.progress.create()
         self._started_at = time.time()
         cores = spark.sparkContext.defaultParallelism
         options = self.options
@@ -185,7 +189,7 @@ def _register(
         def streamWriter(  # noqa: N802
             self, schema: StructType, overwrite: bool
         ) -> DataSourceStreamWriter:
-            return BacklogSink(options, files.writer)
+            return BacklogSink(options, files)
 
     spark.dataSource.register(Backlog)
     # Spark looks up sinks in the active session of the thread, not in the session of the query.

@@ -17,6 +17,7 @@ from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.stream_reader import QueueStreamReader
 from pairbus.spark.usage import UsageRecorder
+from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.emptiness import EmptinessCheck
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
@@ -48,6 +49,8 @@ def backlog_stream_reader(
         ),
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
+        rate=DrainRate(files.rate, options.max_rate),
+        partitions=partitions,
     )
     return QueueStreamReader(
         options.backlog_queues,

@@ -12,6 +12,9 @@ BLOCK_S, MAX_BLOCK_S = 1.0, 10.0
 to the maximum. Meanwhile, messages of sessions keep their positions, and others in the queue wait
 behind them."""
 
+KNOWN_BATCHES = 3
+"""The reports of older micro-batches have been removed."""
+
 
 @dataclass(slots=True)
 class WriterStatus:
@@ -42,6 +45,8 @@ class WriterStatus:
     updated_at: float = 0.0
     rate: float = 0.0
     """Messages a second of the last micro-batch."""
+    ended_batches: list[str] = field(default_factory=list)
+    """The ids of the last micro-batches, for `TaskProgress`."""
 
     def __post_init__(self) -> None:
         # In a status that comes from a JSON file these are plain dictionaries.
@@ -72,6 +77,10 @@ class WriterStatus:
         elapsed = now - self.updated_at
         self.rate = moved.total() / elapsed if self.updated_at and elapsed > 0 else 0.0
         self.updated_at = now
+
+    def end_batch(self, batch: str) -> None:
+        """Take note that the totals include a micro-batch."""
+        self.ended_batches = [*self.ended_batches[-KNOWN_BATCHES:], batch]
 
     def _update_failures(self, moved: Counter[str], errors: dict[str, str], now: float) -> None:
         for path in moved:
