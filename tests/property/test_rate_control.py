@@ -1,4 +1,4 @@
-"""Rate control against a model of a namespace: credits for each second, shared with live traffic."""
+"""Rate control against a model of a namespace, whose credits are shared with live traffic."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ STEPS_PER_S = 20
 WAIT_S = 2.0
 START = 1_000_000.0
 
-loads = st.lists(st.tuples(st.integers(0, 900), st.integers(60, 120)), min_size=1, max_size=4)
+loads = st.lists(st.tuples(st.integers(0, 900), st.integers(90, 150)), min_size=1, max_size=4)
 """Live operations a second, and for how many seconds."""
 
 
@@ -35,22 +35,22 @@ def simulate(
     now, due = START, 0.0
     for live, duration in load:
         for _ in range(duration):
-            second, credits = Second(live), CREDITS
+            second, left_credits = Second(live), CREDITS
             for step in range(STEPS_PER_S):
                 now = START + len(seconds) + step / STEPS_PER_S
                 wanted = live * (step + 1) // STEPS_PER_S - live * step // STEPS_PER_S
-                admitted = min(wanted, max(credits, 0))
+                admitted = min(wanted, max(left_credits, 0))
                 second.throttled_live += wanted - admitted
-                credits -= admitted
+                left_credits -= admitted
                 rate = limit.rate(now, max_rate)
                 due += (5000.0 if rate is None else rate) / STEPS_PER_S
                 count, due = int(due), due % 1
-                if count and credits <= 0:
+                if count and left_credits <= 0:
                     observed = second.moved + seconds[-1].moved if seconds else second.moved
                     limit = limit.throttled(now, WAIT_S, max(observed, 1))
                 else:
-                    second.moved += min(count, credits)
-                    credits -= min(count, credits)
+                    second.moved += min(count, left_credits)
+                    left_credits -= min(count, left_credits)
             seconds.append(second)
     return seconds
 
@@ -65,10 +65,10 @@ def test_drain_uses_what_is_left_and_live_traffic_is_not_starved(
     load: list[tuple[int, int]],
 ) -> None:
     seconds = simulate(load)
-    # The first half of each stretch is for the change of the load.
+    # After a change of the load, old limits are forgotten slowly.
     position = 0
     for live, duration in load:
-        steady = seconds[position + duration // 2 : position + duration]
+        steady = seconds[position + duration * 2 // 3 : position + duration]
         position += duration
         used = sum(second.moved for second in steady)
         left = len(steady) * (CREDITS - live)

@@ -20,6 +20,8 @@ class SyphonSummary:
     moved: int = 0
     remaining: int | None = None
     rate: float = 0.0
+    seconds_to_go: float | None = None
+    """The time until the backlog is empty. None: it is unknown, or the syphon does not run."""
 
 
 def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
@@ -51,4 +53,14 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
     else:
         problem = problem or "it is unhealthy"
     running = running and age_s <= STALE_S
-    return SyphonSummary(running, problem, total, remaining, float(rate) if running else 0.0)
+    if not running:
+        return SyphonSummary(running, problem, total, remaining)
+    seconds = values.get("seconds_to_go")
+    return SyphonSummary(
+        running,
+        problem,
+        total,
+        remaining,
+        float(rate),
+        float(seconds) if isinstance(seconds, int | float) else None,
+    )

@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from pairbus.cli.console import print_error, print_warning
-from pairbus.cli.drain_screen import DrainScreen, RateMeter, seconds_to_go
+from pairbus.cli.drain_screen import DrainScreen, RateMeter
 from pairbus.cli.formatting import messages
 from pairbus.cli.spark_errors import error_summary
 from pairbus.cli.threads import run_in_thread
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
+    from pairbus.syphon.progress import DrainProgress
     from pairbus.syphon.status import SyphonStatus
 
 DRAINED, FAILED, STUCK, STOPPED = 0, 1, 3, 4
@@ -38,6 +39,7 @@ class SyphonRun:
         once: bool,
         status_file: Path | None,
     ) -> None:
+        from pairbus.syphon.progress import DrainProgress
         from pairbus.syphon.query import Syphon
 
         self._syphon = Syphon(options, master=master, checkpoint=checkpoint)
@@ -45,6 +47,7 @@ class SyphonRun:
         self._status_file = status_file
         self._stopped = threading.Event()
         self._meter = RateMeter()
+        self._progress = DrainProgress()
 
     def run(self, out: Console, err: Console) -> int:
         """Run the syphon and return the exit status."""
@@ -56,7 +59,7 @@ class SyphonRun:
         except Exception as exc:  # noqa: BLE001  any error of Spark
             print_error(err, f"Spark did not start: {error_summary(exc)}")
             return FAILED
-        counter = BacklogCounter(self._syphon.options)
+        counter = BacklogCounter(self._syphon.options, self._progress)
         try:
             self._show_progress(out, err, counter)
         finally:
@@ -64,7 +67,8 @@ class SyphonRun:
                 out.print("Stopping…")
             self._syphon.stop()
         status = self._syphon.status()
-        self._write_status(status, counter.count)
+        self._progress.add(time.monotonic(), removed(status))
+        self._write_status(status)
         self._print_totals(out, err, status)
         return self._exit_status(err, status)
 
@@ -85,19 +89,19 @@ class SyphonRun:
             while True:
                 now, status = time.monotonic(), self._syphon.status()
                 self._meter.add(now, status.moved)
+                self._progress.add(now, removed(status))
                 if count_needed:
-                    counter.count_if_due(status.batches, now)
+                    counter.count_if_due(status.batches, removed(status), now)
                 if now - written_at >= STATUS_FILE_S:
                     written_at = now
-                    self._write_status(status, counter.count)
-                screen.show(status, counter.count, self._meter, now)
+                    self._write_status(status)
+                screen.show(status, self._progress, self._meter, now)
                 if not status.running or self._stopped.wait(REFRESH_S):
                     return
 
-    def _write_status(self, status: "SyphonStatus", remaining: int | None) -> None:
+    def _write_status(self, status: "SyphonStatus") -> None:
         if self._status_file is not None:
-            rate = self._meter.rate() if status.running else 0.0
-            write_status_file(self._status_file, status, remaining, rate)
+            write_status_file(self._status_file, status, self._progress)
 
     def _print_totals(self, out: Console, err: Console, status: "SyphonStatus") -> None:
         for path, count in sorted(status.moved.items()):
@@ -142,12 +146,17 @@ class SyphonRun:
         return DRAINED
 
 
-def write_status_file(
-    path: Path, status: "SyphonStatus", remaining: int | None, rate: float
-) -> None:
+def removed(status: "SyphonStatus") -> int:
+    """Return the number of messages that have left the backlog."""
+    return status.moved.total() + status.dead_lettered.total()
+
+
+def write_status_file(path: Path, status: "SyphonStatus", progress: "DrainProgress") -> None:
     """Write the file that `pairbus status --status-file` and monitoring tools read."""
+    from pairbus.syphon.progress import seconds_to_go
     from pairbus.syphon.status_file import write_json
 
+    rate = progress.rate if status.running else 0.0
     write_json(
         path,
         {
@@ -156,10 +165,10 @@ def write_status_file(
             "problem": status.problem,
             "moved": status.moved,
             "dead_lettered": status.dead_lettered,
-            "remaining": remaining,
+            "remaining": progress.remaining,
             "errors": status.errors,
             "rate": rate,
-            "seconds_to_go": seconds_to_go(remaining, rate),
+            "seconds_to_go": seconds_to_go(progress.remaining, rate, progress.arrivals),
             "time": time.time(),
         },
     )
@@ -171,27 +180,39 @@ class BacklogCounter:
     Counting is billed, so it is repeated only after a micro-batch has moved messages.
     """
 
-    def __init__(self, options: "SyphonOptions") -> None:
+    def __init__(self, options: "SyphonOptions", progress: "DrainProgress") -> None:
+        """The counts are added to `progress`."""
         self._options = options
+        self._progress = progress
         self._last: tuple[float, int] | None = None
+        self._batches = -1
+        self._removed = 0
+        """The messages that were removed until the last micro-batch ended. Those of the current one
+        are counted in the backlog until they are completed."""
         self._thread: threading.Thread | None = None
-        self.count: int | None = None
 
-    def count_if_due(self, batches: int, now: float) -> None:
+    def count_if_due(self, batches: int, removed: int, now: float) -> None:
         """Start counting, unless the last count is recent or no micro-batch has ended since."""
+        if batches != self._batches:
+            self._batches, self._removed = batches, removed
         if self._last is not None and (now - self._last[0] < COUNT_S or batches == self._last[1]):
             return
         if self._thread is not None and self._thread.is_alive():
             return
         self._last = now, batches
         self._thread = threading.Thread(
-            target=self._count, name="pairbus backlog counter", daemon=True
+            target=self._count,
+            args=(self._removed,),
+            name="pairbus backlog counter",
+            daemon=True,
         )
         self._thread.start()
 
-    def _count(self) -> None:
+    def _count(self, removed: int) -> None:
         from pairbus.syphon.counts import backlog_size
 
-        self.count = backlog_size(
+        count = backlog_size(
             self._options.secondary, self._options.backlog_queues, self._options.usage
         )
+        if count is not None:  # A namespace that throttles may not answer; keep the last count.
+            self._progress.add_count(time.monotonic(), removed, count)

@@ -11,6 +11,7 @@ import pytest
 
 from pairbus.backlog.syphon_file import SyphonSummary, parse_syphon_status
 from pairbus.cli.syphon_run import write_status_file
+from pairbus.syphon.progress import DrainProgress
 
 
 @pytest.mark.parametrize("remaining", [3, None])
@@ -28,7 +29,14 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
         errors={"down": "disabled"},
     )
 
-    write_status_file(path, status, remaining, 2.5)
+    progress = DrainProgress()
+    progress.add(0.0, 1)
+    if remaining is not None:
+        progress.add_count(0.0, 1, 8)
+    progress.add(2.0, 6)
+
+    write_status_file(path, status, progress)
     summary = parse_syphon_status(json.loads(path.read_text()), time.time())
 
-    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5)
+    seconds = None if remaining is None else 3 / 2.5
+    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5, seconds)
