@@ -34,8 +34,9 @@ LIVE_RATE = float(os.environ.get("BENCH_THROTTLING_LIVE", "150"))
 """Sends a second, and receives a second, on each namespace."""
 ALONE_S = 20.0
 SAMPLE_S = 0.5
-COUNT_S = 5.0
 DEADLINE_S = 900.0
+BEFORE_S = 3.0
+"""Messages are received some time before the first one is moved."""
 BATCH = 200
 CURVES = Path("benchmarks/throttling.json")
 """The data of the plot in docs/operations.md; see scripts/throttling_plot.py."""
@@ -162,7 +163,7 @@ def figures(rounds: int) -> list[Figure]:
     result = []
     for name, by_second in calls.items():
         alone = throttled_share(by_second, started - ALONE_S + 2, started)
-        beside = throttled_share(by_second, start, end)
+        beside = throttled_share(by_second, start - BEFORE_S, end)
         result += [
             Figure(f"{name}, live calls without the drain", {OURS: alone}, PERCENT),
             Figure(

@@ -44,7 +44,6 @@ class DestinationSender:
     ) -> None:
         self._path = path
         self._pace = Pace() if pace is None else pace
-        self._max_messages = MAX_BATCH_MESSAGES
         self._sender = sender
         self._recorder = recorder
         self._batch: list[RestoredMessage] = []
@@ -89,9 +88,8 @@ class DestinationSender:
         size = size_in_batch(len(message.payload))
         # A message that is larger is sent alone, and not as a batch.
         max_bytes = (self._sender.max_batch_size or MAX_MESSAGE_SIZE_STANDARD) - ENVELOPE_BYTES
-        if not self._batch:
-            self._max_messages = min(MAX_BATCH_MESSAGES, self._pace.max_slice())
-        if len(self._batch) >= self._max_messages or self._batch_bytes + size > max_bytes:
+        max_messages = min(MAX_BATCH_MESSAGES, self._pace.slice_size)
+        if len(self._batch) >= max_messages or self._batch_bytes + size > max_bytes:
             self._send_batch()
             if self._error is not None:
                 self._leave([message])

@@ -43,6 +43,7 @@ class Forwarder:
 
     def forward(self, messages: Iterable[RestoredMessage]) -> None:
         """Send messages, after those of earlier calls."""
+        self._pace.max_slice()
         for message in messages:
             # For each message anew: a send that is paced takes time.
             min_locked_until = self._now_ms() + LOCK_MARGIN_MS

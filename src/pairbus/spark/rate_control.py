@@ -21,6 +21,8 @@ from pairbus.errors import Busy
 
 DECREASE = 0.9
 """The factor by which the rate starts below the limit."""
+FIRST_DECREASE = 0.5
+"""The factor after the first throttled operation: a burst is not a rate that a namespace bears."""
 REPEATED_DECREASE = 0.6
 """The factor if a namespace throttles again soon after the wait: the start was too high."""
 SOON_S = 2.0
@@ -79,9 +81,11 @@ class RateLimit:
         if not known:
             return RateLimit(None, 0.0, now, resume_at)
         limit = max(min(known), MIN_RATE)
-        repeated = allowed is not None and now - self.resume_at < SOON_S
-        start = max(limit * (REPEATED_DECREASE if repeated else DECREASE), MIN_RATE)
-        return RateLimit(limit, start, now, resume_at)
+        if allowed is None:
+            decrease = FIRST_DECREASE
+        else:
+            decrease = REPEATED_DECREASE if now - self.resume_at < SOON_S else DECREASE
+        return RateLimit(limit, max(decrease * limit, MIN_RATE), now, resume_at)
 
     def _uncapped_rate(self, now: float) -> float | None:
         elapsed = now - self.resume_at

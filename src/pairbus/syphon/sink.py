@@ -41,15 +41,20 @@ class BacklogSink(DataSourceStreamArrowWriter):
             self._progress.report(self._batch, forwarder.moved)
         outcome = forwarder.finish()
         self._usage.flush()
-        return TaskCommit(outcome)
+        return TaskCommit(outcome, self._batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        outcomes = [message.outcome for message in messages if isinstance(message, TaskCommit)]
+        commits = [message for message in messages if isinstance(message, TaskCommit)]
+        outcomes = [commit.outcome for commit in commits]
+        # Not that of this object: Spark creates another one for the commit.
+        batches = {commit.batch for commit in commits}
         status = self._status_file.read()
         status.add(outcomes, time.time())
-        status.end_batch(self._batch)
+        for batch in batches:
+            status.end_batch(batch)
         self._status_file.write(status)
-        self._progress.remove(self._batch)
+        for batch in batches:
+            self._progress.remove(batch)
         self._rate.learn(outcome.limit for outcome in outcomes)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

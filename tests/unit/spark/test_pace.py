@@ -6,7 +6,7 @@ import pytest
 
 from pairbus.errors import Busy
 from pairbus.spark.pace import MAX_TASK_S, SLICE_S, UNPACED, Pace, RatePlan
-from pairbus.spark.rate_control import NO_LIMIT, RateLimit
+from pairbus.spark.rate_control import FIRST_DECREASE, NO_LIMIT, RateLimit
 from pairbus.spark.rate_file import RateFile
 
 pytestmark = pytest.mark.rule("Y9")
@@ -100,7 +100,7 @@ def test_throttled_task_waits_and_goes_on_at_the_observed_rate(clock: Clock):
     task.wait(1)
     assert clock.now >= NOW + 2
     rate = task.limit.rate(clock.now)
-    assert rate == pytest.approx(0.9 * 2 * 300, rel=0.01)
+    assert rate == pytest.approx(FIRST_DECREASE * 2 * 300, rel=0.01)
 
 
 def test_observed_rate_is_that_of_the_best_second(clock: Clock):

@@ -6,6 +6,7 @@ from pairbus.errors import Busy
 from pairbus.spark.rate_control import (
     DECREASE,
     DOUBLING_S,
+    FIRST_DECREASE,
     MAX_WAIT_S,
     MIN_RATE,
     NO_LIMIT,
@@ -24,7 +25,8 @@ WAIT_S = 2.0
 
 @pytest.fixture
 def limited() -> RateLimit:
-    return NO_LIMIT.throttled(NOW, WAIT_S, 400.0)
+    """A limit of 400 messages a second, after throttling that was not the first."""
+    return RateLimit(400.0, 400.0, NOW - 20, NOW - 18).throttled(NOW, WAIT_S, 500.0)
 
 
 def rate(limit: RateLimit, now: float) -> float:
@@ -54,6 +56,12 @@ def test_rate_starts_lower_and_grows_by_the_same_amount_each_second(limited: Rat
         for second in range(int(RECOVERY_S))
     ]
     assert steps == pytest.approx([steps[0]] * len(steps))
+
+
+def test_rate_starts_much_lower_after_the_first_throttled_operation():
+    first = NO_LIMIT.throttled(NOW, WAIT_S, 900.0)
+    assert rate(first, NOW + WAIT_S) == pytest.approx(FIRST_DECREASE * 900)
+    assert rate(first, NOW + WAIT_S + RECOVERY_S) == pytest.approx(900)
 
 
 def test_old_limit_is_forgotten_slowly_at_first(limited: RateLimit):
