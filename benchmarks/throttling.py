@@ -27,6 +27,8 @@ from pairbus.syphon.progress import DrainProgress
 from pairbus.transfer import to_backlog
 
 NAME, QUEUES = "bench", 4
+WARM_UP, WARM_UP_MESSAGES = "warm-up", 40
+"""A backlog that is drained first, so that Spark has started its workers."""
 DESTINATIONS = ("orders", "invoices", "events", "mail")
 LIVE = "live"
 MESSAGES = int(os.environ.get("BENCH_THROTTLING_MESSAGES", "15000"))
@@ -56,7 +58,7 @@ class Sample:
 
 
 def fill(connection_string: str) -> None:
-    """Send messages to the backlog queues."""
+    """Send messages to the backlog queues, and to that of the warm-up."""
     payload = Message.build(data=b"x" * 200).encode()
     batch = [to_backlog(payload, path) for path in DESTINATIONS] * (BATCH // len(DESTINATIONS))
     with Client(ClientOptions.from_connection_string(connection_string)) as client:
@@ -64,13 +66,16 @@ def fill(connection_string: str) -> None:
             with Sender(client, queue) as sender:
                 for start in range(0, MESSAGES // QUEUES, BATCH):
                     sender.send_batch(batch[: MESSAGES // QUEUES - start])
+        with Sender(client, *backlog_paths(WARM_UP, 1)) as sender:
+            sender.send_batch(batch[:WARM_UP_MESSAGES])
 
 
 def run(folder: Path) -> tuple[list[Sample], dict[str, Calls], float]:
     """Run live clients alone and then beside a drain. Return the samples of the drain, the live
     calls by namespace, and the time when the drain was started."""
     queues = backlog_paths(NAME, QUEUES)
-    with EmulatorProcess(NAME, folder=folder / "s", queues=(*queues, LIVE)) as secondary:
+    secondary_queues = (*queues, *backlog_paths(WARM_UP, 1), LIVE)
+    with EmulatorProcess(NAME, folder=folder / "s", queues=secondary_queues) as secondary:
         fill(secondary.connection_string)
     with (
         EmulatorProcess(NAME, queues=(*DESTINATIONS, LIVE), tier="standard") as primary,
@@ -80,18 +85,20 @@ def run(folder: Path) -> tuple[list[Sample], dict[str, Calls], float]:
         options = ClientOptions.from_connection_string(secondary.connection_string)
         total = backlog_size(options, queues)
         assert total == MESSAGES // QUEUES * QUEUES, total
+        namespaces = {
+            "primary": primary.connection_string,
+            "secondary": secondary.connection_string,
+        }
+        syphon.start(**namespaces, primary_name=WARM_UP, backlog_queue_count=1)
+        watch(syphon, WARM_UP_MESSAGES)
+        syphon.stop()
         with (
             LiveClients(primary.connection_string, LIVE, LIVE_RATE) as on_primary,
             LiveClients(secondary.connection_string, LIVE, LIVE_RATE) as on_secondary,
         ):
             time.sleep(ALONE_S)
             started = time.time()
-            syphon.start(
-                primary=primary.connection_string,
-                secondary=secondary.connection_string,
-                primary_name=NAME,
-                backlog_queue_count=QUEUES,
-            )
+            syphon.start(**namespaces, primary_name=NAME, backlog_queue_count=QUEUES)
             samples = watch(syphon, total)
             syphon.stop()
         assert not backlog_size(options, queues)
