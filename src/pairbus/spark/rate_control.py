@@ -18,10 +18,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pairbus.errors import Busy
+from pairbus.servicebus.limits import CREDITS_PER_SECOND_STANDARD
 
 DECREASE = 0.9
 """The factor by which the rate starts below the limit."""
-FIRST_DECREASE = 0.5
+FIRST_DECREASE = 0.3
 """The factor after the first throttled operation: a burst is not a rate that a namespace bears."""
 REPEATED_DECREASE = 0.6
 """The factor if a namespace throttles again soon after the wait: the start was too high."""
@@ -70,29 +71,28 @@ class RateLimit:
 
     def throttled(self, now: float, wait_s: float, observed: float | None) -> "RateLimit":
         """Return the limit after a throttled operation. `observed` is the number of messages a
-        second until then, which may be lower than the rate that was allowed. None: it is not known,
-        or there were none, so that the limit is not lower than it was."""
+        second until then, which may be lower than the rate that was allowed. None: it is not known.
+        """
         resume_at = max(self.resume_at, now + min(wait_s, MAX_WAIT_S))
         if now < self.resume_at:
             # Operations that were in flight are throttled too. They say nothing about the rate.
             return RateLimit(self.limit, self.start, self.throttled_at, resume_at)
         allowed = self._uncapped_rate(now)
-        known = [rate for rate in (allowed, observed) if rate is not None]
-        if not known:
-            return RateLimit(None, 0.0, now, resume_at)
-        limit = max(min(known), MIN_RATE)
         if allowed is None:
+            limit = CREDITS_PER_SECOND_STANDARD if observed is None else observed
             decrease = FIRST_DECREASE
         else:
+            limit = allowed if observed is None else min(observed, allowed)
             decrease = REPEATED_DECREASE if now - self.resume_at < SOON_S else DECREASE
+        limit = max(limit, MIN_RATE)
         return RateLimit(limit, max(decrease * limit, MIN_RATE), now, resume_at)
 
     def _uncapped_rate(self, now: float) -> float | None:
+        if self.limit is None:
+            return None
         elapsed = now - self.resume_at
         if elapsed < 0:
             return 0.0
-        if self.limit is None:
-            return None
         if elapsed <= RECOVERY_S:
             return self.start + (self.limit - self.start) * elapsed / RECOVERY_S
         doublings = ((elapsed - RECOVERY_S) / DOUBLING_S) ** 2

@@ -3,6 +3,7 @@
 import pytest
 
 from pairbus.errors import Busy
+from pairbus.servicebus.limits import CREDITS_PER_SECOND_STANDARD
 from pairbus.spark.rate_control import (
     DECREASE,
     DOUBLING_S,
@@ -97,10 +98,12 @@ def test_limit_is_at_most_what_was_observed(limited: RateLimit):
     assert limited.throttled(NOW + 30, WAIT_S, 100.0).limit == 100.0
 
 
-def test_throttling_of_a_drain_that_moved_nothing_is_a_wait_only(limited: RateLimit):
-    waiting = NO_LIMIT.throttled(NOW, WAIT_S, None)
-    assert waiting.rate(NOW) == 0.0
-    assert waiting.rate(NOW + WAIT_S) is None
+def test_drain_that_was_throttled_before_it_moved_anything_starts_as_in_the_standard_tier(
+    limited: RateLimit,
+):
+    first = NO_LIMIT.throttled(NOW, WAIT_S, None)
+    assert first.rate(NOW) == 0.0
+    assert first.rate(NOW + WAIT_S) == FIRST_DECREASE * CREDITS_PER_SECOND_STANDARD
     now = NOW + WAIT_S + RECOVERY_S
     assert limited.throttled(now, WAIT_S, None).limit == pytest.approx(400)
 
