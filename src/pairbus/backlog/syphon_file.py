@@ -1,6 +1,7 @@
 """The status file of a syphon, as `pairbus status` reads it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pairbus.errors import ConfigurationError
@@ -20,6 +21,8 @@ class SyphonSummary:
     moved: int = 0
     remaining: int | None = None
     rate: float = 0.0
+    dead_letter_reasons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The number of dead letters of this syphon, by destination and reason."""
     seconds_to_go: float | None = None
     """The time until the backlog is empty. None: it is unknown, or the syphon does not run."""
 
@@ -53,14 +56,23 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
     else:
         problem = problem or "it is unhealthy"
     running = running and age_s <= STALE_S
-    if not running:
-        return SyphonSummary(running, problem, total, remaining)
-    seconds = values.get("seconds_to_go")
+    seconds = values.get("seconds_to_go") if running else None
     return SyphonSummary(
         running,
         problem,
         total,
         remaining,
-        float(rate),
+        float(rate) if running else 0.0,
+        _dead_letter_reasons(values),
         float(seconds) if isinstance(seconds, int | float) else None,
     )
+
+
+def _dead_letter_reasons(values: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Return the dead letters by destination and reason. A file of an older version has none."""
+    reasons = values.get("dead_letter_reasons")
+    return {
+        path: {reason: count for reason, count in by_reason.items() if isinstance(count, int)}
+        for path, by_reason in (reasons.items() if isinstance(reasons, dict) else ())
+        if isinstance(by_reason, dict)
+    }

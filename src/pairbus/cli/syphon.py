@@ -9,6 +9,7 @@ from rich.console import Console
 
 from pairbus.cli.console import check_java, consoles, print_error, print_warning
 from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.durations import parse_optional_duration
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
     BacklogQueues,
@@ -62,6 +63,14 @@ def syphon(
             "original minus the time spent in the backlog."
         ),
     ] = "restore",
+    missing_destination_grace: Annotated[
+        str,
+        typer.Option(
+            help="Time that messages wait in the backlog for a destination that does not exist, "
+            "before they are dead-lettered: a duration such as 90s or 2h, 0 or forever. Counted "
+            "from the first attempt of this run."
+        ),
+    ] = "1h",
     poll: Annotated[
         float,
         typer.Option(help="Timeout of a receive from an empty queue, in seconds.", min=1, max=3600),
@@ -97,8 +106,8 @@ def syphon(
         Path | None,
         typer.Option(
             help="Write the syphon's health to this JSON file, once a second: running, healthy, "
-            "problem, moved, dead_lettered, remaining, errors, rate, seconds_to_go, time. The file "
-            "is replaced atomically.",
+            "problem, moved, dead_lettered, dead_letter_reasons, remaining, errors, rate, "
+            "seconds_to_go, time. The file is replaced atomically.",
             dir_okay=False,
         ),
     ] = None,
@@ -135,6 +144,9 @@ def syphon(
             only=tuple(only or ()),
             max_rate=max_rate,
             ttl=cast(TimeToLive, ttl),
+            missing_destination_grace=parse_optional_duration(
+                "missing-destination-grace", missing_destination_grace, "forever"
+            ),
             poll=timedelta(seconds=poll),
             stuck_after=timedelta(seconds=stuck_after),
             ledger=None if no_ledger else str((ledger or ledger_folder()).absolute()),

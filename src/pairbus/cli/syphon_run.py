@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter
-from pairbus.cli.formatting import messages
 from pairbus.cli.spark_errors import error_summary
+from pairbus.cli.syphon_totals import total_lines
 from pairbus.cli.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -104,24 +104,11 @@ class SyphonRun:
             write_status_file(self._status_file, status, self._progress)
 
     def _print_totals(self, out: Console, err: Console, status: "SyphonStatus") -> None:
-        for path, count in sorted(status.moved.items()):
-            out.print(escape(f"  {path}: {count:,} moved"))
         if not status.drained:
             for path, error in sorted(status.errors.items()):
                 print_warning(err, f"  {path} does not accept messages: {error}")
-        total = f"{messages(f'{status.moved.total():,}')} moved"
-        dead_lettered = status.dead_lettered.total()
-        if not dead_lettered:
-            out.print(f"{total}, 0 dead-lettered.")
-            return
-        counts = sorted(status.dead_lettered.items())
-        destinations = ", ".join(f"{path or 'no destination'}: {count:,}" for path, count in counts)
-        out.print(
-            escape(
-                f"{total}. {dead_lettered:,} DEAD-LETTERED ({destinations}). See: pairbus backlog "
-                "peek --dead-letters"
-            )
-        )
+        for line in total_lines(status):
+            out.print(escape(line))
 
     def _exit_status(self, err: Console, status: "SyphonStatus") -> int:
         if status.failure is not None:
@@ -165,6 +152,7 @@ def write_status_file(path: Path, status: "SyphonStatus", progress: "DrainProgre
             "problem": status.problem,
             "moved": status.moved,
             "dead_lettered": status.dead_lettered,
+            "dead_letter_reasons": status.dead_letter_reasons,
             "remaining": progress.remaining,
             "errors": status.errors,
             "rate": rate,

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from pairbus.errors import ConfigurationError
 from pairbus.spark.connector_options import ConnectorOptions
+from pairbus.spark.locked_messages import LockedMessages
 from pairbus.spark.long_polls import LongPolls
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.spark.peek_reader import PeekReader
@@ -67,7 +68,7 @@ class ServiceBus(DataSource):
             queues,
             partitions=options.number("partitions") or len(queues),
             max_messages=max_messages,
-            planner=QueuePlanner(polls, max_messages),
+            planner=QueuePlanner(polls, max_messages, LockedMessages(client, queues)),
             reader=QueueReader(client, MessageRows(columns_of(schema))),
         )
 
@@ -101,8 +102,14 @@ class MessageRows:
     ) -> Iterator[ReceivedMessage]:
         return messages
 
+    def wants_more(self) -> bool:
+        return True
+
     def to_record_batch(self, rows: list[ReceivedMessage]) -> pa.RecordBatch:
         return to_record_batch(rows, self._columns)
 
     def queue_was_empty(self, queue: str) -> None:
+        """Do nothing: the connector keeps no ledger."""
+
+    def lock_was_renewed(self, message: ReceivedMessage) -> None:
         """Do nothing: the connector keeps no ledger."""

@@ -1,20 +1,22 @@
 """Long polls: one receive that waits on each queue, independent of Spark's triggers.
 
 Spark asks a source several times a second whether there is new data, so the answer must be cheap.
-A thread in the driver therefore keeps one credit on each queue. The message that arrives stays
-locked, and is the first one of the next micro-batch.
+A thread in the driver therefore keeps one credit on each queue. The message that arrives is the
+first one of the next micro-batch. Its lock is renewed until that micro-batch has ended, because the
+task that settles it may start late.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from time import monotonic
 from uuid import UUID
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
 from pairbus.amqp.events import Delivery
 from pairbus.errors import AmqpError, EntityNotFound, LinkLost, LockLost
-from pairbus.spark.messages import ReceivedMessage, destination_of, lock_expiry_ms
+from pairbus.spark.locks import LockExpiry, wall_clock_ms
+from pairbus.spark.messages import ReceivedMessage, destination_of
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
 from pairbus.usage.operations import OperationKind, Purpose
 
@@ -28,8 +30,11 @@ MISSING_RETRY_S = 60.0
 """The interval between two attempts to receive from a queue that does not exist."""
 RETRY_S, MAX_RETRY_S = 1.0, 30.0
 """The pause after a failure. It doubles up to the maximum."""
+MIN_POLL_S = 60.0
+"""A poll whose link is detached sooner is a failure."""
 RENEW_S = 20.0
-"""The age at which the lock of a message that was not taken yet is renewed."""
+"""The longest time after which the lock of a message is renewed. A lock of less than a minute is
+renewed after a third of its duration."""
 
 
 class _QueuePoll:
@@ -41,7 +46,12 @@ class _QueuePoll:
         self.credit_since: float | None = None
         """The time when the credit was granted. None: no credit is outstanding."""
         self.message: ReceivedMessage | None = None
-        self.locked_at = 0.0
+        """The message that arrived and was not taken."""
+        self.taken: ReceivedMessage | None = None
+        """The message that the current micro-batch has taken."""
+        self.expiry = LockExpiry()
+        self.renew_at = 0.0
+        """The time at which the lock of the message is renewed."""
         self.paused = False
         """A task reads the queue. A poll would take a message out of the order of the task."""
         self.missing_until = 0.0
@@ -60,6 +70,7 @@ class LongPolls:
         usage: UsageRecorder = NO_USAGE,
         allow_missing: bool = False,
         now: Callable[[], float] = monotonic,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """With `allow_missing`, a queue that does not exist is not an error."""
         self.error: AmqpError | None = None
@@ -69,16 +80,18 @@ class LongPolls:
         self._poll_s = poll_s
         self._allow_missing = allow_missing
         self._now = now
+        self._now_ms = now_ms
         self._polls = {queue: _QueuePoll(self._client, queue) for queue in queues}
         self._changed = threading.Condition()
         self._stopped = False
         self._thread: threading.Thread | None = None
 
     def resume(self) -> None:
-        """Poll all queues, also those whose messages were taken."""
+        """Poll all queues, also those whose messages were taken: their micro-batch has ended."""
         with self._changed:
             for poll in self._polls.values():
                 poll.paused = False
+                poll.taken = None
             self._changed.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(
@@ -117,15 +130,14 @@ class LongPolls:
         with self._changed:
             return [poll.message for poll in self._polls.values() if poll.message is not None]
 
-    def take(self) -> dict[str, ReceivedMessage]:
-        """Return the messages by queue, and pause the polls of these queues until `resume`."""
-        # Each lock was taken or renewed at most RENEW_S ago.
-        locked_until = lock_expiry_ms() - int(RENEW_S * 1000)
+    def take(self, queues: Container[str] | None = None) -> dict[str, ReceivedMessage]:
+        """Return the messages of some queues, or of all, by queue. Until `resume`, these queues are
+        not polled, and the locks of the messages are renewed."""
         taken = {}
         with self._changed:
             for queue, poll in self._polls.items():
-                if poll.message is not None:
-                    taken[queue] = poll.message._replace(locked_until=locked_until)
+                if poll.message is not None and (queues is None or queue in queues):
+                    taken[queue] = poll.taken = poll.message
                     poll.message = None
                     poll.paused = True
         return taken
@@ -165,15 +177,28 @@ class LongPolls:
             self._renew(poll)
             self._client.renew_token(poll.receiver.path)
         if any(poll.credit_since is not None for poll in self._polls.values()):
-            self._client.step(self._now() + STEP_S)
+            self._client.step(self._client.now() + STEP_S)
         else:
             with self._changed:
                 self._changed.wait(STEP_S)
         with self._changed:
             for poll in self._polls.values():
                 if poll.credit_since is not None:
-                    self._store(poll, poll.receiver.take_received())
+                    self._collect(poll, poll.credit_since)
             self._changed.notify_all()
+
+    def _collect(self, poll: _QueuePoll, credit_since: float) -> None:
+        try:
+            deliveries = poll.receiver.take_received()
+        except LinkLost as exc:
+            if self._now() - credit_since < MIN_POLL_S:
+                raise  # it would be detached again at once, and each poll is billed
+            # The service may take a link for idle although it has credit. It is attached again.
+            logger.info("The poll of %s was ended: %s", poll.receiver.path, exc)
+            poll.credit_since = None
+            self._record_empty_poll(poll)
+        else:
+            self._store(poll, deliveries)
 
     def _grant(self, poll: _QueuePoll) -> None:
         now = self._now()
@@ -202,30 +227,46 @@ class LongPolls:
                 destination = destination_of(delivery.payload)
                 self._usage.add(OperationKind.RECEIVE, destination, [len(delivery.payload)])
                 self._usage.flush()
-            poll.message = ReceivedMessage(poll.receiver.path, delivery.payload, delivery.tag)
-            poll.credit_since, poll.locked_at = None, self._now()
+            poll.expiry = LockExpiry(self._now_ms)
+            locked_until = poll.expiry.of(delivery.payload)
+            lock_ms = locked_until - self._now_ms()
+            poll.message = ReceivedMessage(
+                poll.receiver.path, delivery.payload, delivery.tag, locked_until, lock_ms
+            )
+            poll.credit_since = None
+            poll.renew_at = self._now() + renewal_s(lock_ms)
             # Messages are settled by lock token, so the session need not track the delivery.
             delivery.link.session.incoming.unsettled.pop(delivery.id, None)
 
     def _renew(self, poll: _QueuePoll) -> None:
-        """Renew the lock of a message that waits to be taken, so that it keeps its position."""
-        message = poll.message
-        if message is None or message.lock_token is None or self._now() < poll.locked_at + RENEW_S:
+        """Renew the lock of a message that is not settled yet, so that it keeps its position."""
+        message = poll.message or poll.taken
+        if message is None or message.lock_token is None or self._now() < poll.renew_at:
             return
         try:
-            poll.management.renew_locks([UUID(bytes_le=message.lock_token)])
-            poll.locked_at = self._now()
+            (expiry,) = poll.management.renew_locks([UUID(bytes_le=message.lock_token)])
+        except LockLost:  # it expired, or a task has settled the message
+            renewed = None
+        else:
+            renewed = message._replace(locked_until=poll.expiry.corrected(int(expiry)))
             if self._usage.enabled:
                 destination = destination_of(message.payload) or ""
                 self._usage.add_settlements(OperationKind.RENEW, [destination])
                 self._usage.flush()
-        except LockLost:
-            with self._changed:
-                if poll.message is message:
-                    poll.message = None
+        with self._changed:
+            poll.renew_at = self._now() + renewal_s(message.lock_ms)
+            if poll.message is message:
+                poll.message = renewed
+            elif poll.taken is message:
+                poll.taken = renewed
 
     def _record_empty_poll(self, poll: _QueuePoll, *, answered: bool = True) -> None:
         self._usage.add(
             OperationKind.POLL, poll.receiver.path, purpose=Purpose.IDLE, answered=answered
         )
         self._usage.flush()
+
+
+def renewal_s(lock_ms: int) -> float:
+    """Return the time after which a lock of this duration is renewed."""
+    return min(RENEW_S, lock_ms / 3000)

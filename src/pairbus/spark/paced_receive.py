@@ -1,6 +1,6 @@
 """Receiving of the available messages of a queue, a slice at a time while a limit is known."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pairbus.amqp.client import Receiver
 from pairbus.amqp.events import Delivery
@@ -13,23 +13,21 @@ MAX_THROTTLED_RECEIVES = 3
 """How often in a row a receive is repeated that the namespace throttles."""
 
 
-def receive_paced(receiver: Receiver, count: int, pace: Pace) -> Iterator[list[Delivery]]:
-    """Yield up to `count` messages, until the queue is empty or the time of the task is over.
-
-    A list without messages stands for a receive that ended without one, which is billed. Raises
-    AmqpError, also Busy if the namespace goes on to throttle.
-    """
+def receive_paced(
+    receiver: Receiver, count: int, pace: Pace, *, stop: Callable[[], bool] = lambda: False
+) -> Iterator[list[Delivery]]:
+    """Yield up to `count` messages, until the queue is empty, the time of the task is over, or
+    `stop` returns True. Raises AmqpError, also Busy if the namespace goes on to throttle."""
     throttled = 0
-    while count > 0 and not pace.is_over():
+    while count > 0 and not stop() and not pace.is_over():
         size = min(count, MAX_SLICE, pace.max_slice())
         pace.wait(size)
         received = 0
         try:
-            for deliveries in receiver.receive_available(size):
+            for deliveries in receiver.receive_available(size, stop=stop):
                 received += len(deliveries)
                 pace.count(len(deliveries))
-                if deliveries:
-                    yield deliveries
+                yield deliveries
         except Busy as exc:
             count -= received
             pace.note_throttled(exc)
@@ -41,6 +39,4 @@ def receive_paced(receiver: Receiver, count: int, pace: Pace) -> Iterator[list[D
         count -= received
         if received < size:  # the queue is empty, or the namespace delivers no more at the moment
             pace.give_back(size - received)
-            if received == 0:
-                yield []
             return

@@ -1,9 +1,14 @@
 """Sizes of micro-batches, and pauses between them. The caller passes the time."""
 
 MAX_BATCH_S = 20.0
-"""The aim for the duration of a micro-batch. Locks last for a minute."""
+"""The longest duration that a micro-batch should have. Its messages are locked all the time, so it
+should also end within a third of their locks."""
 MIN_BATCH = 500
-"""The smallest micro-batch that a slow primary gets."""
+"""The smallest micro-batch that a slow primary gets, if locks last for a minute or longer."""
+FIRST_RATE = 1000.0
+"""Messages a second, assumed for the first micro-batch if locks last for less than a minute."""
+LONG_LOCK_S = 55.0
+"""Locks of a minute. A part of the lock is over when a message arrives."""
 MIN_RETRY_BATCH = 50
 """The smallest micro-batch that retries a destination."""
 MAX_HALVINGS = 11
@@ -37,17 +42,28 @@ class Pacer:
         """Return the time until the rate limit allows the next micro-batch."""
         return 0.0 if self._max_rate is None else max(0.0, self._next_at - now)
 
-    def size(self, now: float, rate: float, halvings: int = 0, limit: float | None = None) -> int:
-        """Return the size of a micro-batch that starts now, at the last one's `rate`. `limit` is
-        the rate that the namespaces bear: its tasks keep to it, so that they may last longer."""
+    def size(
+        self,
+        now: float,
+        rate: float,
+        halvings: int = 0,
+        lock_s: float = LONG_LOCK_S,
+        limit: float | None = None,
+    ) -> int:
+        """Return the size of a micro-batch that starts now, at the last one's `rate`. `lock_s` is
+        the duration of the locks. `limit` is the rate that the namespaces bear: tasks keep to it,
+        so that they may last longer."""
         size = self._max_messages
+        share = min(lock_s / LONG_LOCK_S, 1.0)
+        if rate == 0 and share < 1:
+            rate = FIRST_RATE
         if rate > 0:
-            size = min(size, max(MIN_BATCH, int(rate * MAX_BATCH_S)))
+            size = min(size, max(1, int(MIN_BATCH * share), int(rate * MAX_BATCH_S * share)))
         if halvings > 0:
             size = min(size, max(MIN_RETRY_BATCH, self._max_messages >> halvings))
         if limit is not None:
             limit = limit if self._max_rate is None else min(limit, self._max_rate)
-            size = min(size, max(1, int(limit * MAX_BATCH_S)))
+            size = min(size, max(1, int(limit * MAX_BATCH_S * share)))
         if self._max_rate is not None:
             if limit is None:
                 size = min(size, max(1, int(self._max_rate)))

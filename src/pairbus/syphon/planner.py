@@ -5,15 +5,19 @@ import threading
 import time
 
 from pairbus.errors import AmqpError, Busy
+from pairbus.spark.emptiness import EmptinessCheck
 from pairbus.spark.long_polls import STEP_S, LongPolls
-from pairbus.spark.messages import ReceivedMessage, destination_of
+from pairbus.spark.messages import ReceivedMessage, destination_of, sequence_number_of
 from pairbus.spark.plans import BatchPlan
 from pairbus.spark.stream_reader import wait_for_messages
 from pairbus.syphon.drain_rate import DrainRate
-from pairbus.syphon.emptiness import EmptinessCheck
+from pairbus.syphon.occupied_queues import OccupiedQueues
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.pacing import BlockedReadBackoff, Pacer
+from pairbus.syphon.pacing import MAX_HALVINGS, BlockedReadBackoff, Pacer
+from pairbus.syphon.primary_probe import Admission, PrimaryProbe
 from pairbus.syphon.reader_status import ReaderReporter
+from pairbus.syphon.restore import restore
+from pairbus.syphon.session_peeks import DriverPeeks, session_of
 from pairbus.syphon.status import find_problem
 from pairbus.syphon.status_file import StatusFile
 from pairbus.syphon.writer_status import MAX_BLOCK_S, WriterStatus
@@ -26,6 +30,9 @@ message whose lock ends arrives through the long poll, whatever the interval."""
 NOT_RECEIVABLE = (
     "messages are left in the backlog that cannot be received: another receiver has locked them, "
     "or they are deferred or scheduled"
+)
+SESSIONS_LOCKED = (
+    "messages wait for older ones of their sessions, which another receiver has locked"
 )
 
 
@@ -42,6 +49,8 @@ class BacklogPlanner:
         *,
         polls: LongPolls,
         emptiness: EmptinessCheck,
+        peeks: DriverPeeks,
+        probe: PrimaryProbe,
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
         rate: DrainRate,
@@ -52,12 +61,17 @@ class BacklogPlanner:
         self._stuck_after_s = options.stuck_after.total_seconds()
         self._polls = polls
         self._emptiness = emptiness
+        self._peeks = peeks
+        self._occupied = OccupiedQueues(peeks.peek)
+        self._probe = probe
         self._reporter = reporter
         self._writer_status = writer_status
         self._rate = rate
         self._partitions = partitions
         self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
         self._blocked_reads = BlockedReadBackoff()
+        self._pause = threading.Event()
+        """Never set."""
         self._started_at = 0.0
         self._was_reached = False
         self._not_receivable = False
@@ -71,13 +85,15 @@ class BacklogPlanner:
             pause_s = self._pacer.wait_s(time.monotonic())
             if pause_s > 0:
                 # Not for long: Spark cannot stop the query while this call lasts.
-                threading.Event().wait(min(pause_s, STEP_S))
+                self._pause.wait(min(pause_s, STEP_S))
             elif messages := wait_for_messages(self._polls, until_known=available_now):
+                self._was_reached = True
                 batch = self._plan(messages)
                 if batch is not None:
                     self._check_s = CHECK_S
                     return batch
-                # The locks were lost in the meantime, so the messages are delivered again.
+                # The locks were lost meanwhile, or other messages have to be moved first.
+                self._pause.wait(STEP_S)
             elif isinstance(error := self._polls.error, Busy):
                 self._note_throttled(error)
                 self._polls.wait_for_message(STEP_S)
@@ -105,39 +121,71 @@ class BacklogPlanner:
         """Close the connections."""
         self._polls.stop()
         self._emptiness.close()
+        self._peeks.close()
 
     def _plan(self, messages: list[ReceivedMessage]) -> BatchPlan | None:
         """Wait until a message is for a destination that is not blocked, and return a micro-batch.
-        None: the locks of all messages were lost meanwhile."""
+        None: the locks of all messages were lost meanwhile, their destinations are blocked for
+        longer, all queues are occupied, or the primary cannot be reached."""
         destinations = [destination_of(message.payload) for message in messages]
         waiting = (
             self._not_receivable
             or not self._only
             or any(path is None or path in self._only for path in destinations)
         )
+        writer = self._writer_status.read()
+        admission = self._probe.admission(
+            time.monotonic(), moved=writer.moved.total(), failing=bool(writer.errors)
+        )
+        if admission is Admission.NONE:
+            self._reporter.report(
+                waiting=waiting, remaining=f"the primary cannot be reached: {self._probe.problem}"
+            )
+            return None
+        ready = {message.queue: not self._is_occupied(message) for message in messages}
+        if not any(ready.values()):
+            self._reporter.report(waiting=waiting, remaining=SESSIONS_LOCKED)
+            return None
         self._reporter.report(waiting=waiting)
-        pause = threading.Event()
         deadline = time.monotonic() + MAX_BLOCK_S
         while True:
+            for message in self._polls.messages():
+                if message.queue not in ready:
+                    ready[message.queue] = not self._is_occupied(message)
+            messages = [m for m in self._polls.messages() if ready.get(m.queue)]
             writer = self._writer_status.read()
             blocked = writer.blocked(time.time())
             now = time.monotonic()
             if (
                 not blocked
-                or now >= deadline
-                or any(destination_of(m.payload) not in blocked for m in self._polls.messages())
+                or any(destination_of(m.payload) not in blocked for m in messages)
                 or self._blocked_reads.is_due(now, writer.moved.total())
             ):
                 break
-            pause.wait(STEP_S)
+            if now >= deadline:
+                return None
+            self._pause.wait(STEP_S)
+        lock_s = min((message.lock_ms for message in messages), default=0) / 1000
         halvings = writer.batch_halvings(time.time())
-        size = self._pacer.size(now, writer.rate, halvings, self._rate.batch_rate(time.time()))
+        if admission is Admission.FEW:
+            halvings = MAX_HALVINGS
+        limit = self._rate.batch_rate(time.time())
+        size = self._pacer.size(now, writer.rate, halvings, lock_s, limit)
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
-        first_messages = self._polls.take()
+        first_messages = self._polls.take({message.queue for message in messages})
         if not first_messages:
             return None
         tasks = min(self._partitions, len(first_messages))
         return BatchPlan(size, first_messages, blocked, self._rate.plan(tasks))
+
+    def _is_occupied(self, message: ReceivedMessage) -> bool:
+        return self._occupied.is_occupied(
+            message.queue,
+            sequence_number_of(message.payload),
+            session_of(restore(message, None), self._only),
+            lock_s=message.lock_ms / 1000,
+            now=time.monotonic(),
+        )
 
     def _is_stuck(self) -> bool:
         problem = find_problem(

@@ -19,6 +19,7 @@ from pairbus.amqp.client import HeldCredential
 from pairbus.errors import StateError
 from pairbus.spark.driver_tokens import TokenServer
 from pairbus.spark.sessions import SessionLease, lease_session
+from pairbus.syphon.missing_destinations import describe_missing
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.restore import BACKLOG_SCHEMA
 from pairbus.syphon.sink import BacklogSink
@@ -107,9 +108,16 @@ class Syphon:
             return self._final_status
         query = self._started_query()
         assert self._files is not None
+        now, running = time.time(), query.isActive
         reports = self._files.progress.read()
         reader = self._files.reader.read()
         writer = with_progress(self._files.writer.read(), reports)
+        grace = self.options.missing_destination_grace
+        missing = {
+            path: describe_missing(writer.missing_since[path], grace, now, running=running)
+            for path in writer.errors.keys() & writer.missing_since.keys()
+        }
+        writer.errors.update(missing)
         exception = query.exception()
         failure = None if exception is None else str(exception)
         if failure is not None:
@@ -119,10 +127,11 @@ class Syphon:
                 reader,
                 writer,
                 started_at=self._started_at,
-                now=time.time(),
+                now=now,
                 stuck_after_s=self.options.stuck_after.total_seconds(),
+                missing=missing,
             )
-        return combine(reader, writer, running=query.isActive, failure=failure, problem=problem)
+        return combine(reader, writer, running=running, failure=failure, problem=problem)
 
     def _started_query(self) -> StreamingQuery:
         if self._query is None:

@@ -10,8 +10,9 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
-from pairbus.spark.outcome import TaskCommit
+from pairbus.spark.task_commit import TaskCommit
 from pairbus.syphon.drain_rate import DrainRate
+from pairbus.syphon.missing_destinations import expired_destinations
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.status_file import StatusFiles
 
@@ -25,16 +26,26 @@ class BacklogSink(DataSourceStreamArrowWriter):
         self._usage = options.usage
         self._status_file = files.writer
         self._rate = DrainRate(files.rate, options.max_rate)
+        self._progress = files.progress
+        self._batch = uuid4().hex
+        self._grace = options.missing_destination_grace
+        self._started_at = time.time()
+        self._expired = expired_destinations(
+            files.writer.read().missing_since, self._grace, self._started_at
+        )
         # Spark creates the sink in the driver, for each micro-batch.
         self._tokens = request_tokens([options.primary, options.secondary])
         self._rate_plan = self._rate.planned()
-        self._batch = uuid4().hex
-        self._progress = files.progress
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         deliver_tokens(self._tokens)
-        pace = self._rate_plan.start()
-        forwarder = Forwarder(self._primary, self._secondary, usage=self._usage, pace=pace)
+        forwarder = Forwarder(
+            self._primary,
+            self._secondary,
+            usage=self._usage,
+            expired=self._expired,
+            pace=self._rate_plan.start(),
+        )
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]
             forwarder.forward(RestoredMessage(*row) for row in zip(*columns, strict=True))
@@ -49,7 +60,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
         # Not that of this object: Spark creates another one for the commit.
         batches = {commit.batch for commit in commits}
         status = self._status_file.read()
-        status.add(outcomes, time.time())
+        status.add(outcomes, time.time(), started_at=self._started_at, grace=self._grace)
         for batch in batches:
             status.end_batch(batch)
         self._status_file.write(status)

@@ -1,7 +1,9 @@
 """The source of the syphon: backlog queues as a stream of restored messages."""
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from uuid import UUID
 
 import pyarrow as pa
@@ -10,21 +12,40 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.errors import AmqpError
 from pairbus.servicebus.management import ABANDONED
 from pairbus.spark.connections import management_for
+from pairbus.spark.emptiness import EmptinessCheck
 from pairbus.spark.long_polls import LongPolls
-from pairbus.spark.messages import ReceivedMessage, RestoredMessage, destination_of
+from pairbus.spark.messages import (
+    ReceivedMessage,
+    RestoredMessage,
+    destination_of,
+    sequence_number_of,
+)
 from pairbus.spark.plans import PartitionPlan
 from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.stream_reader import QueueStreamReader
 from pairbus.spark.usage import UsageRecorder
 from pairbus.syphon.drain_rate import DrainRate
-from pairbus.syphon.emptiness import EmptinessCheck
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
+from pairbus.syphon.primary_probe import PrimaryProbe, try_connecting
 from pairbus.syphon.reader_status import ReaderReporter
 from pairbus.syphon.restore import restore, to_backlog_batch
+from pairbus.syphon.sequence_ranges import SequenceRanges
+from pairbus.syphon.session_order import SessionOrder
+from pairbus.syphon.session_peeks import DriverPeeks, SessionPeeks, record_peek, session_of
 from pairbus.syphon.status_file import StatusFiles
 from pairbus.usage.operations import OperationKind
+
+MAX_HELD = 500
+"""No more messages of a queue are received when so many wait for others of their sessions: each is
+received again."""
+
+_unordered: defaultdict[tuple[ClientOptions, str, tuple[str, ...]], SequenceRanges] = defaultdict(
+    SequenceRanges
+)
+"""Sequence numbers without sessions, by queue. Spark reuses its workers, so it serves many
+micro-batches."""
 
 
 def backlog_stream_reader(
@@ -45,8 +66,10 @@ def backlog_stream_reader(
             options.secondary,
             options.backlog_queues,
             is_wanted=lambda payload: _is_wanted(payload, options.only),
-            on_peek=lambda queue, messages: _record_peek(usage, queue, messages),
+            on_peek=lambda queue, messages: record_peek(usage, queue, messages),
         ),
+        peeks=DriverPeeks(options.secondary, usage, options.only),
+        probe=PrimaryProbe(lambda: try_connecting(options.primary)),
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
         rate=DrainRate(files.rate, options.max_rate),
@@ -63,7 +86,12 @@ def backlog_stream_reader(
 
 def backlog_reader(options: SyphonOptions) -> QueueReader[RestoredMessage]:
     """Return the part of the source that works in tasks."""
-    rows = BacklogRows(options.secondary, deduct=options.ttl == "deduct", usage=options.usage)
+    rows = BacklogRows(
+        options.secondary,
+        deduct=options.ttl == "deduct",
+        usage=options.usage,
+        only=options.only,
+    )
     return QueueReader(options.secondary, rows)
 
 
@@ -76,50 +104,68 @@ def _is_wanted(payload: bytes, only: tuple[str, ...]) -> bool:
     return message.problem is not None or message.destination in only
 
 
-def _record_peek(usage: UsageRecorder, queue: str, messages: list[bytes] | None) -> None:
-    for payload in messages or ():
-        usage.add(OperationKind.PEEK, destination_of(payload), [len(payload)])
-    if not messages:
-        usage.add(OperationKind.PEEK, queue, answered=messages is not None)
-    usage.flush()
-
-
 class BacklogRows:
     """Restores the messages of backlog queues, and leaves out blocked destinations."""
 
-    def __init__(self, secondary: ClientOptions, *, deduct: bool, usage: UsageRecorder) -> None:
-        """With `deduct`, the time in the backlog is deducted from the time-to-live."""
+    def __init__(
+        self,
+        secondary: ClientOptions,
+        *,
+        deduct: bool,
+        usage: UsageRecorder,
+        only: tuple[str, ...] = (),
+    ) -> None:
+        """With `deduct`, the time in the backlog is deducted from the time-to-live. `only` are the
+        destinations that are moved; empty: all."""
         self._secondary = secondary
         self._deduct = deduct
         self._usage = usage
+        self._only = only
+        self._held = 0
+        """Messages of the current queue that must not pass others of their sessions."""
 
     def rows(
         self, queue: str, messages: Iterator[ReceivedMessage], plan: PartitionPlan
     ) -> Iterator[RestoredMessage]:
-        """Yield the messages for destinations that are not blocked."""
+        """Yield the messages for destinations that are not blocked. Messages that would pass others
+        of their sessions stay in the queue."""
+        order = self._session_order(queue)
         now_ms = time.time_ns() // 1_000_000 if self._deduct else None
         blocked: list[RestoredMessage] = []
+        held: list[RestoredMessage] = []
         all_blocked = True
+        self._held = 0
         recorded = {message.lock_token for message in plan.first_messages}  # by the long polls
         sizes: dict[str, list[int]] = {}
         for received in messages:
             message = restore(received, now_ms)
             if self._usage.enabled and received.lock_token not in recorded:
                 sizes.setdefault(message.destination or "", []).append(len(received.payload))
+            number = sequence_number_of(received.payload)
             if message.destination in plan.blocked:
                 blocked.append(message)
-            else:
+                order.leave_out(number)
+            elif order.admits(number, session_of(message, self._only)):
                 all_blocked = False
                 yield message
+            else:
+                held.append(message)
+                self._held += 1
+        order.finish()
         # Messages of sessions are abandoned, so that they keep their positions. Others stay locked
         # if there are messages behind them that can be moved, and are abandoned otherwise.
         self._abandon(
             queue,
             [message for message in blocked if message.session_id is not None or all_blocked],
         )
+        self._abandon(queue, held)
         for destination, message_sizes in sizes.items():
             self._usage.add(OperationKind.RECEIVE, destination, message_sizes)
         self._usage.flush()
+
+    def wants_more(self) -> bool:
+        """Return False if many messages of the queue wait for others."""
+        return self._held < MAX_HELD
 
     def to_record_batch(self, rows: list[RestoredMessage]) -> pa.RecordBatch:
         """Return rows of `BACKLOG_SCHEMA`."""
@@ -128,6 +174,18 @@ class BacklogRows:
     def queue_was_empty(self, queue: str) -> None:
         """Record the receive, which is billed."""
         self._usage.add(OperationKind.POLL, queue)
+
+    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+        """Record the renewal, which is billed."""
+        destination = destination_of(message.payload) or ""
+        self._usage.add_settlements(OperationKind.RENEW, [destination])
+
+    def _session_order(self, queue: str) -> SessionOrder:
+        peeks = SessionPeeks(
+            lambda queue: management_for(self._secondary, queue), self._usage, self._only
+        )
+        unordered = _unordered[self._secondary, queue, self._only]
+        return SessionOrder(partial(peeks.peek, queue), unordered)
 
     def _abandon(self, queue: str, messages: list[RestoredMessage]) -> None:
         management = management_for(self._secondary, queue)

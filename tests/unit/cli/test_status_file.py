@@ -25,7 +25,8 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
         healthy=problem is None,
         problem=problem,
         moved=Counter({"orders": 5, "bills": 1}),
-        dead_lettered=Counter(),
+        dead_lettered=Counter({"orders": 2}),
+        dead_letter_reasons={"orders": Counter({"Refused": 2})},
         errors={"down": "disabled"},
     )
 
@@ -38,5 +39,6 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
     write_status_file(path, status, progress)
     summary = parse_syphon_status(json.loads(path.read_text()), time.time())
 
+    reasons = {"orders": {"Refused": 2}}
     seconds = None if remaining is None else 3 / 2.5
-    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5, seconds)
+    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5, reasons, seconds)

@@ -6,6 +6,7 @@ import pytest
 
 from pairbus.syphon.pacing import (
     BLOCKED_READ_S,
+    FIRST_RATE,
     MAX_BATCH_S,
     MAX_HALVINGS,
     MIN_BATCH,
@@ -27,6 +28,17 @@ def test_slow_primary_gets_micro_batches_that_end_before_their_locks():
 
     assert pacer.size(0.0, rate=100.0) == 100 * MAX_BATCH_S
     assert pacer.size(0.0, rate=0.5) == MIN_BATCH
+
+
+@pytest.mark.rule("Y13")
+def test_short_locks_get_micro_batches_that_end_long_before_they_expire():
+    pacer = Pacer(50_000, None)
+
+    assert pacer.size(0.0, rate=300.0, lock_s=11) == 300 * 4
+    assert pacer.size(0.0, rate=0.0, lock_s=11) == FIRST_RATE * 4
+    assert pacer.size(0.0, rate=0.5, lock_s=11) == MIN_BATCH / 5
+    assert pacer.size(0.0, rate=0.0, lock_s=300) == 50_000
+    assert pacer.size(0.0, rate=0.0, lock_s=59.9) == 50_000
 
 
 def test_rate_limit_allows_the_messages_of_one_second_and_then_pauses():
@@ -81,13 +93,13 @@ def test_blocked_queues_are_read_less_often_while_there_is_no_progress():
 @pytest.mark.rule("Y9")
 def test_micro_batch_lasts_as_long_as_others_at_the_rate_that_namespaces_bear():
     pacer = Pacer(100_000, None)
-    assert pacer.size(0.0, 5000.0, 0, 400.0) == int(400 * MAX_BATCH_S)
-    assert pacer.size(0.0, 5000.0, 0, 0.01) == 1
+    assert pacer.size(0.0, 5000.0, limit=400.0) == int(400 * MAX_BATCH_S)
+    assert pacer.size(0.0, 5000.0, limit=0.01) == 1
 
 
 @pytest.mark.rule("Y9")
 def test_cap_limits_the_size_and_the_next_micro_batch():
     pacer = Pacer(100_000, 50.0)
-    size = pacer.size(0.0, 0.0, 0, 400.0)
+    size = pacer.size(0.0, 0.0, limit=400.0)
     assert size == int(50 * MAX_BATCH_S)
     assert pacer.wait_s(1.0) == pytest.approx(size / 50 - 1)
