@@ -1,11 +1,14 @@
 """The order within sessions holds when a syphon or its tasks are killed, and with two syphons."""
 
+from datetime import timedelta
+
 import pytest
 
+from pairbus.emulator.namespace import LocalNamespace
 from tests.backlog import Backlog
 from tests.faults.conftest import StartSyphon
 from tests.faults.delayed_answer import NEVER_S, DelayedAnswer
-from tests.faults.lock_clock import LockClock
+from tests.faults.lock_clock import LOCK_S, LockClock
 from tests.messages import id_of, message, peek_all
 from tests.processes import kill
 from tests.waiting import wait_until
@@ -13,6 +16,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900), pytest.mark.rule("Y10", "S12", "X1")]
 COUNT = 3000
 SESSIONS = 10
+LOCK_TIMES = 4
+"""The lock duration, in steps of the clock."""
 
 
 class SessionMessages:
@@ -62,6 +67,17 @@ class SessionMessages:
 
 
 @pytest.fixture
+def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
+    """A backlog with long locks, so that they do not expire while Spark starts."""
+    return Backlog(*namespaces, lock_duration=timedelta(seconds=LOCK_TIMES * LOCK_S))
+
+
+def expire_locks(clock: LockClock) -> None:
+    for _ in range(LOCK_TIMES + 1):
+        clock.expire_locks()
+
+
+@pytest.fixture
 def sessions(backlog: Backlog) -> SessionMessages:
     return SessionMessages(backlog)
 
@@ -87,7 +103,7 @@ def test_successor_of_a_killed_syphon_waits_for_its_locks(
     peeks = sessions.backlog.peeks()
     with start_syphon("second") as second:
         wait_until(lambda: sessions.backlog.peeks() > peeks, "the successor to see the locks")
-        clock.expire_locks()
+        expire_locks(clock)
         wait_until(lambda: sessions.backlog.left() == 0, "the backlog to be empty")
         second.stop()
     sessions.check()
@@ -107,7 +123,7 @@ def test_tasks_are_tried_again_after_their_workers_were_killed(
         wait_until(
             lambda: syphon.task_workers().keys() - workers.keys(), "the second attempt of a task"
         )
-        clock.expire_locks()
+        expire_locks(clock)
         wait_until(lambda: sessions.backlog.left() == 0, "the backlog to be empty")
         syphon.stop()
     sessions.check()

@@ -7,11 +7,12 @@ import pytest
 
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
 from pairbus.amqp.client.error_translation import BY_CONDITION
+from pairbus.amqp.performatives import Error, Rejected
 from pairbus.amqp.sections import Message
 from pairbus.emulator.connections.incoming_links import IncomingLink
 from pairbus.errors import AmqpError, EntityNotFound, Refused
 from pairbus.servicebus import conditions
-from pairbus.spark import connections
+from pairbus.spark import connections, destination_sender
 from pairbus.spark.connections import batching_for
 from pairbus.spark.destination_sender import MAX_BATCH_MESSAGES, MAX_IN_FLIGHT
 from pairbus.spark.verdicts import Failure, Verdict, judge
@@ -36,12 +37,19 @@ class Detacher:
         self.message_counts: list[int] = []
         """The number of messages of each delivery that arrived."""
         self.fired = 0
+        self.rejects_batches = False
 
     def on_delivery(self, link: IncomingLink, delivery: Any) -> bool:
-        """Return True if the delivery was ignored, or the link detached."""
+        """Return True if the delivery was ignored or rejected, or the link detached."""
         is_batch = delivery.message_format == BATCH_FORMAT
         payloads = split_batch(delivery.payload) if is_batch else [delivery.payload]
         bodies = [body_of(payload) for payload in payloads]
+        if self.rejects_batches and len(bodies) > 1:
+            self.message_counts.append(len(bodies))
+            error = Error.of(Refused("no batches"))
+            delivery.link.session.settle(delivery.id, delivery.id, Rejected(error))
+            link.connection.flush_after_turn()
+            return True
         number = len(self.message_counts)
         self.message_counts.append(len(bodies))
         if number < self.ignored:
@@ -233,6 +241,34 @@ def test_entity_that_is_deleted_in_the_middle_dead_letters_nothing(
 
     assert detacher.fired == 1
     assert (outcome.dead_lettered, outcome.left) == ({}, {path: 3})
+
+
+@pytest.mark.rule("S12")
+def test_batches_in_flight_are_sent_individually_once_one_has_shown_that_batches_are_refused(
+    backlog: BacklogQueue, detacher: Detacher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = backlog.create_queue()
+    monkeypatch.setattr(destination_sender, "MAX_BATCH_MESSAGES", 8)
+    detacher.rejects_batches = True
+    messages = [
+        message
+        for n in range(MAX_IN_FLIGHT + 2)
+        for message in backlog.locked(path, [f"{n}-{m}" for m in range(8)], session=f"s{n // 2}")
+    ]
+
+    outcome = backlog.forward(messages)
+
+    count = len(messages)
+    assert (outcome.moved, outcome.dead_lettered, outcome.left) == ({path: count}, {}, {})
+    batches = [size for size in detacher.message_counts if size > 1]
+    # The first batch is halved until two messages are left; others are refused once, if at all.
+    assert batches.count(8) <= MAX_IN_FLIGHT
+    assert [size for size in batches if size < 8] == [4, 2]
+    assert len(detacher.message_counts) == len(batches) + count
+    arrived = moved(backlog, path)
+    for session in range(count // 16):
+        of_session = [body for body in arrived if int(body.split("-")[0]) // 2 == session]
+        assert of_session == sorted(of_session)
 
 
 def test_process_forgets_what_it_learned_with_its_connections(backlog: BacklogQueue) -> None:

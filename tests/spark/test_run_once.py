@@ -116,25 +116,6 @@ def test_run_with_a_filter_ends_as_stuck_when_a_matching_message_stays_locked(
     assert backlog.left() == 2
 
 
-def test_run_against_a_dead_primary_receives_one_message_of_each_queue(
-    backlog: Backlog, drain: Drain
-) -> None:
-    path = backlog.path("orders")
-    for queue in range(2):
-        backlog.put(path, numbered(700), queue)
-    backlog.primary.stop()
-    try:
-        status = drain(stuck_after=timedelta(seconds=5))
-    finally:
-        backlog.primary.start()
-
-    assert (status.drained, status.healthy, status.moved.total()) == (False, False, 0)
-    assert "the primary cannot be reached" in (status.problem or "")
-    meter = backlog.secondary.meter()
-    assert [meter[queue, "receive"].operations for queue in backlog.queues] == [1, 1]
-    assert backlog.left() == 1400
-
-
 @pytest.mark.rule("Y10")
 def test_run_keeps_the_order_of_a_session_behind_locks_of_another_receiver(
     backlog: Backlog, drain: Drain

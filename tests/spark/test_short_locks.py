@@ -8,12 +8,12 @@ from tests.backlog import Backlog
 from tests.messages import numbered
 from tests.spark.conftest import Drain
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(params=[5, pytest.param(10, marks=pytest.mark.soak)])
-def lock_duration(request: pytest.FixtureRequest) -> timedelta:
-    return timedelta(seconds=request.param)
+@pytest.fixture
+def lock_duration() -> timedelta:
+    return timedelta(seconds=10)
 
 
 @pytest.mark.rule("Y13")

@@ -11,6 +11,14 @@ STALE_S: Final = 15.0
 was killed or hangs."""
 
 
+_ENDS: Final = {
+    "drained": "it has drained the backlog and ended",
+    "stopped": "it was stopped",
+    "stuck": "it ended without progress",
+    "failed": "it failed",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SyphonSummary:
     """The part of a status file that matters for the status of a pairing."""
@@ -48,7 +56,7 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
     total = sum(count for count in moved.values() if isinstance(count, int))
     age_s = now - time
     if not running:
-        problem = problem or "it has stopped"
+        problem = problem or _ENDS.get(str(values.get("ended")), "it has stopped")
     elif age_s > STALE_S:
         problem = f"it has not reported for {age_s:,.0f} s, so it was killed or hangs"
     elif healthy:

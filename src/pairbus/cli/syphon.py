@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
-from pairbus.cli.console import check_java, consoles, print_error, print_warning
+from pairbus.cli.console import consoles, print_error, print_warning
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.durations import parse_optional_duration
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
@@ -19,6 +19,7 @@ from pairbus.cli.pairing_options import (
     target_of,
     uses_entra,
 )
+from pairbus.cli.spark_requirements import check_spark
 from pairbus.cli.syphon_dry_run import print_dry_run
 from pairbus.cli.syphon_run import DRAINED, FAILED, STOPPED, SyphonRun
 from pairbus.cli.threads import run_in_thread
@@ -78,9 +79,18 @@ def syphon(
     master: Annotated[
         str | None,
         typer.Option(
-            help="URL of a Spark master. By default Spark runs on this machine, in local mode."
+            help="URL of a Spark master, or of a Spark Connect server (sc://…). By default Spark "
+            "runs on this machine, in local mode."
         ),
     ] = None,
+    executor_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds after which the syphon fails if messages wait and Spark has no executor, "
+            "so that a supervisor can start it again. 0: wait for ever.",
+            min=0,
+        ),
+    ] = 300,
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -105,8 +115,8 @@ def syphon(
     status_file: Annotated[
         Path | None,
         typer.Option(
-            help="Write the syphon's health to this JSON file, once a second: running, healthy, "
-            "problem, moved, dead_lettered, dead_letter_reasons, remaining, errors, rate, "
+            help="Write the syphon's health to this JSON file, once a second: running, ended, "
+            "healthy, problem, moved, dead_lettered, dead_letter_reasons, remaining, errors, rate, "
             "seconds_to_go, time. The file is replaced atomically.",
             dir_okay=False,
         ),
@@ -155,14 +165,21 @@ def syphon(
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
-    if not dry_run and not check_java(err):
+    if not dry_run and not check_spark(err, master):
         raise typer.Exit(FAILED)
     try:
         _warn_of_other_queues(err, options)
         if dry_run:
             status = print_dry_run(out, err, options)
         else:
-            run = SyphonRun(options, master, checkpoint, once=once, status_file=status_file)
+            run = SyphonRun(
+                options,
+                master,
+                checkpoint,
+                once=once,
+                status_file=status_file,
+                executor_timeout_s=executor_timeout,
+            )
             status = run.run(out, err)
     except KeyboardInterrupt:
         print_warning(err, "Stopped.")

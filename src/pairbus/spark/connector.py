@@ -25,6 +25,7 @@ from pairbus.spark.messages import ReceivedMessage
 from pairbus.spark.peek_reader import PeekReader
 from pairbus.spark.plans import PartitionPlan
 from pairbus.spark.queue_reader import QueueReader
+from pairbus.spark.registration import register_source
 from pairbus.spark.row_writer import BatchWriter, RowForwarder, StreamWriter
 from pairbus.spark.rows import COLUMNS, SCHEMA, to_record_batch
 from pairbus.spark.stream_reader import QueuePlanner, QueueStreamReader
@@ -36,8 +37,9 @@ DEFAULT_POLL_S = 900
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("servicebus")` available in a session."""
-    spark.dataSource.register(ServiceBus)
+    """Make `format("servicebus")` available in a session, also of Spark Connect. On a cluster, the
+    package is sent to the workers."""
+    register_source(spark, FORMAT, SCHEMA, ServiceBus)
 
 
 class ServiceBus(DataSource):

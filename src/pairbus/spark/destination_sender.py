@@ -100,8 +100,7 @@ class DestinationSender:
 
     def wait(self) -> None:
         """Wait until every delivery is answered."""
-        while self._in_flight:
-            self._wait_for_oldest()
+        self._wait_for_all()
         if isinstance(self._error, EntityNotFound):
             self._sender.detach()  # The entity may be created again, and needs a new link then.
 
@@ -131,7 +130,11 @@ class DestinationSender:
 
     def _post(self, messages: list[RestoredMessage]) -> None:
         """Send messages as one delivery when their sessions have none in flight. Its answer is
-        handled later."""
+        handled later. If the destination refuses batches, each message is a delivery."""
+        if self._batching.refused and len(messages) > 1:
+            for message in messages:
+                self._post([message])
+            return
         if not messages:
             return
         sessions = {message.session_id for message in messages if message.session_id is not None}
@@ -146,6 +149,10 @@ class DestinationSender:
             self._in_flight.append(_InFlight(messages, sessions, result))
         elif result is not None:
             self._handle(messages, *result)
+
+    def _wait_for_all(self) -> None:
+        while self._in_flight:
+            self._wait_for_oldest()
 
     def _wait_for_oldest(self) -> None:
         batch = self._in_flight.popleft()
@@ -228,6 +235,8 @@ class DestinationSender:
             self._recorder.dead_letter(messages[0], type(error).__name__, str(error))
             return 1
         elif verdict is Verdict.SEND_AGAIN:
+            # Nothing else may be in flight, or it could be the reason for another loss.
+            self._wait_for_all()
             return self._deliver(messages, lost_before=True)
         elif verdict is Verdict.SPLIT:
             return self._split(messages, failure)
@@ -243,12 +252,14 @@ class DestinationSender:
     def _split(self, messages: list[RestoredMessage], failure: Failure) -> int:
         """Send the two halves of a batch that was refused, and return how many messages were
         dead-lettered."""
+        if self._refuses_batches():  # as another batch has shown
+            self._post(messages)
+            return 0
         middle = len(messages) // 2
         first, second = messages[:middle], messages[middle:]
         dead_lettered = self._deliver(first)
-        if self._batching.refused:
-            for message in second:
-                self._post([message])
+        if self._refuses_batches():
+            self._post(second)
             return dead_lettered
         if dead_lettered == len(first):
             # Probably all are bad, and halving would send most of them several times.
@@ -269,6 +280,9 @@ class DestinationSender:
         self._pace.note_throttled(error)
         self._throttled += 1
         return wait_s <= MAX_THROTTLED_S and self._throttled <= MAX_THROTTLED_SENDS
+
+    def _refuses_batches(self) -> bool:
+        return self._batching.refused
 
     def _leave(self, messages: list[RestoredMessage]) -> None:
         self._recorder.leave(self._path, messages, self._error)

@@ -6,6 +6,7 @@ first one of the next micro-batch. Its lock is renewed until that micro-batch ha
 task that settles it may start late.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable
@@ -15,6 +16,7 @@ from uuid import UUID
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
 from pairbus.amqp.events import Delivery
 from pairbus.errors import AmqpError, EntityNotFound, LinkLost, LockLost
+from pairbus.servicebus.management import ABANDONED
 from pairbus.spark.locks import LockExpiry, wall_clock_ms
 from pairbus.spark.messages import ReceivedMessage, destination_of
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
@@ -52,6 +54,8 @@ class _QueuePoll:
         self.expiry = LockExpiry()
         self.renew_at = 0.0
         """The time at which the lock of the message is renewed."""
+        self.released = False
+        """The message is to be abandoned."""
         self.paused = False
         """A task reads the queue. A poll would take a message out of the order of the task."""
         self.missing_until = 0.0
@@ -142,6 +146,12 @@ class LongPolls:
                     poll.paused = True
         return taken
 
+    def release(self, queue: str) -> None:
+        """Abandon the message of a queue, and receive the one that is the first one then."""
+        with self._changed:
+            self._polls[queue].released = True
+            self._changed.notify_all()
+
     def _is_known(self, poll: _QueuePoll) -> bool:
         now = self._now()
         waited = poll.credit_since is not None and now - poll.credit_since >= KNOWN_EMPTY_S
@@ -173,6 +183,7 @@ class LongPolls:
     def _step(self) -> None:
         """Grant credit where it is due, and collect what has arrived."""
         for poll in self._polls.values():
+            self._abandon(poll)
             self._grant(poll)
             self._renew(poll)
             self._client.renew_token(poll.receiver.path)
@@ -259,6 +270,21 @@ class LongPolls:
                 poll.message = renewed
             elif poll.taken is message:
                 poll.taken = renewed
+
+    def _abandon(self, poll: _QueuePoll) -> None:
+        """Abandon a message that was released."""
+        with self._changed:
+            message = poll.message if poll.released else None
+            poll.released = False
+            if message is None or message.lock_token is None:
+                return
+            poll.message = None
+        with contextlib.suppress(LockLost):
+            poll.management.settle([UUID(bytes_le=message.lock_token)], ABANDONED)
+            if self._usage.enabled:
+                destination = destination_of(message.payload) or ""
+                self._usage.add_settlements(OperationKind.ABANDON, [destination])
+                self._usage.flush()
 
     def _record_empty_poll(self, poll: _QueuePoll, *, answered: bool = True) -> None:
         self._usage.add(

@@ -1,7 +1,7 @@
 """Plans of micro-batches, and their division among the tasks of a query."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
@@ -50,7 +50,6 @@ class BatchPlan:
             queues = [queue for queue in queues if queue in self.first_messages]
         partitions = min(partitions, len(queues))
         max_messages = max(1, self.max_messages // partitions)
-        rate = replace(self.rate, tasks=partitions)
         plans = []
         for index in range(partitions):
             share = queues[index::partitions]
@@ -61,6 +60,6 @@ class BatchPlan:
                 self.first_messages[queue] for queue in share if queue in self.first_messages
             )
             plans.append(
-                PartitionPlan(tuple(share), first, max_messages, self.blocked, tokens, rate)
+                PartitionPlan(tuple(share), first, max_messages, self.blocked, tokens, self.rate)
             )
         return plans

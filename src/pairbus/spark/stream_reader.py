@@ -6,9 +6,11 @@ not receive anything.
 """
 
 import logging
+import os
+import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -44,6 +46,9 @@ class BatchPlanner(Protocol):
         """Return the next micro-batch, or None if there is nothing to read at the moment. With
         `available_now`, None ends the stream."""
 
+    def status(self) -> dict[str, Any] | None:
+        """Return what the progress of the query should show, as JSON values, or None."""
+
     def stop(self) -> None:
         """Release all resources."""
 
@@ -62,7 +67,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_messages: int,
         planner: BatchPlanner,
         reader: QueueReader[Any],
+        on_stop: Callable[[], None] | None = None,
     ) -> None:
+        """`on_stop` is called when the query ends, in the process that plans micro-batches."""
+        self._on_stop = on_stop
+        self._handles_termination = False
         self._queues = queues
         self._partitions = max(1, min(partitions, len(queues)))
         self._max_messages = max_messages
@@ -81,12 +90,17 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        self._handle_termination()
         plan = self._planner.next_batch(available_now=self._available_now)
         if plan is None:
             return start
         number = start["batch"] + 1
         self._plans = {number: plan}
         return {"batch": number}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        # Spark only shows it, in the progress of the query.
+        return self._planner.status()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[PartitionPlan]:
         number = end["batch"]
@@ -102,9 +116,24 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self._planner.stop()
+        if self._on_stop is not None:
+            self._on_stop()
+
+    def _handle_termination(self) -> None:
+        """Call `on_stop` on SIGTERM: with it, Spark ends the process that plans micro-batches."""
+        on_stop = self._on_stop
+        if on_stop is None or self._handles_termination:
+            return
+
+        def handle(number: int, _: object) -> None:
+            on_stop()
+            os._exit(128 + number)
+
+        signal.signal(signal.SIGTERM, handle)
+        self._handles_termination = True
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None, "_plans": {}}
+        return {**self.__dict__, "_planner": None, "_plans": {}, "_on_stop": None}
 
 
 class QueuePlanner:
@@ -149,6 +178,9 @@ class QueuePlanner:
                 return None
             self._polls.wait_for_message(check_s)
             check_s = min(2 * check_s, MAX_CHECK_S)
+
+    def status(self) -> None:
+        """Return nothing: the connector has no status of its own."""
 
     def stop(self) -> None:
         self._polls.stop()

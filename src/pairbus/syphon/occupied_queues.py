@@ -1,7 +1,8 @@
 """Queues whose first available message is behind messages that another receiver has locked.
 
 A task would receive the messages of such a queue only to abandon those of the same sessions, and
-each receive is billed. So the planner waits: a peek of one message shows if the lock is over.
+each receive is billed. So the planner waits: a peek of one message shows if it is still there. Its
+lock may have expired, so the first available message is then received anew.
 """
 
 from collections import defaultdict
@@ -16,7 +17,7 @@ from pairbus.syphon.session_order import (
     lowest_number,
 )
 
-CHECK_S, MAX_CHECK_S = 1.0, 5.0
+CHECK_S, MAX_CHECK_S = 1.0, 10.0
 """The interval between two peeks. It doubles up to the maximum."""
 
 
@@ -35,8 +36,15 @@ class _Wait:
 class OccupiedQueues:
     """Decides when the queues of the first available messages may be read."""
 
-    def __init__(self, peek: Callable[[str, int, int], list[PeekedMessage]]) -> None:
+    def __init__(
+        self,
+        peek: Callable[[str, int, int], list[PeekedMessage]],
+        release: Callable[[str], None],
+    ) -> None:
+        """`release` abandons the first message of a queue, and receives the one that is first
+        then."""
         self._peek = peek
+        self._release = release
         self._waits: dict[str, _Wait] = {}
         self._unordered: defaultdict[str, SequenceRanges] = defaultdict(SequenceRanges)
 
@@ -74,6 +82,8 @@ class OccupiedQueues:
         if blocker is None:
             del self._waits[queue]
             return False
+        if wait.pause_s > CHECK_S:
+            self._release(queue)
         wait.blocker, wait.next_at = blocker.number, now + wait.pause_s
         wait.pause_s = min(2 * wait.pause_s, MAX_CHECK_S)
         return True

@@ -4,7 +4,8 @@ MAX_BATCH_S = 20.0
 """The longest duration that a micro-batch should have. Its messages are locked all the time, so it
 should also end within a third of their locks."""
 MIN_BATCH = 500
-"""The smallest micro-batch that a slow primary gets, if locks last for a minute or longer."""
+"""The smallest micro-batch that a slow primary gets. If locks are shorter than a minute and some of
+them were too short for the last micro-batch, it is smaller in the same proportion."""
 FIRST_RATE = 1000.0
 """Messages a second, assumed for the first micro-batch if locks last for less than a minute."""
 LONG_LOCK_S = 55.0
@@ -47,18 +48,22 @@ class Pacer:
         now: float,
         rate: float,
         halvings: int = 0,
+        *,
         lock_s: float = LONG_LOCK_S,
+        left: bool = False,
         limit: float | None = None,
     ) -> int:
         """Return the size of a micro-batch that starts now, at the last one's `rate`. `lock_s` is
-        the duration of the locks. `limit` is the rate that the namespaces bear: tasks keep to it,
-        so that they may last longer."""
+        the duration of the locks. `left`: the last one did not move all messages. `limit` is the
+        rate that the namespaces bear: tasks keep to it, so that they may last longer."""
         size = self._max_messages
         share = min(lock_s / LONG_LOCK_S, 1.0)
         if rate == 0 and share < 1:
             rate = FIRST_RATE
         if rate > 0:
-            size = min(size, max(1, int(MIN_BATCH * share), int(rate * MAX_BATCH_S * share)))
+            # A small micro-batch has a low rate, so the next one must not always be smaller.
+            smallest = int(MIN_BATCH * share) if left else MIN_BATCH
+            size = min(size, max(1, smallest, int(rate * MAX_BATCH_S * share)))
         if halvings > 0:
             size = min(size, max(MIN_RETRY_BATCH, self._max_messages >> halvings))
         if limit is not None:

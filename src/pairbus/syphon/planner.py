@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from typing import Any
 
 from pairbus.errors import AmqpError, Busy
 from pairbus.spark.emptiness import EmptinessCheck
@@ -19,7 +20,7 @@ from pairbus.syphon.reader_status import ReaderReporter
 from pairbus.syphon.restore import restore
 from pairbus.syphon.session_peeks import DriverPeeks, session_of
 from pairbus.syphon.status import find_problem
-from pairbus.syphon.status_file import StatusFile
+from pairbus.syphon.status_file import StatusFile, status_to_json
 from pairbus.syphon.writer_status import MAX_BLOCK_S, WriterStatus
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class BacklogPlanner:
         self._polls = polls
         self._emptiness = emptiness
         self._peeks = peeks
-        self._occupied = OccupiedQueues(peeks.peek)
+        self._occupied = OccupiedQueues(peeks.peek, polls.release)
         self._probe = probe
         self._reporter = reporter
         self._writer_status = writer_status
@@ -117,6 +118,11 @@ class BacklogPlanner:
             self._report_remaining()
         return None
 
+    def status(self) -> dict[str, Any]:
+        """Return the status of the reader and of the writer, for the progress of the query."""
+        reader, writer = self._reporter.status, self._writer_status.read()
+        return {"reader": status_to_json(reader), "writer": status_to_json(writer)}
+
     def stop(self) -> None:
         """Close the connections."""
         self._polls.stop()
@@ -169,8 +175,14 @@ class BacklogPlanner:
         halvings = writer.batch_halvings(time.time())
         if admission is Admission.FEW:
             halvings = MAX_HALVINGS
-        limit = self._rate.batch_rate(time.time())
-        size = self._pacer.size(now, writer.rate, halvings, lock_s, limit)
+        size = self._pacer.size(
+            now,
+            writer.rate,
+            halvings,
+            lock_s=lock_s,
+            left=writer.left.total() > 0,
+            limit=self._rate.batch_rate(time.time()),
+        )
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
         first_messages = self._polls.take({message.queue for message in messages})
         if not first_messages:

@@ -1,34 +1,40 @@
 """The syphon: a streaming query that drains the backlog, from start to stop."""
 
 import contextlib
-import shutil
-import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
 from pairbus.amqp.client import HeldCredential
-from pairbus.errors import StateError
+from pairbus.errors import ConfigurationError, StateError
 from pairbus.spark.driver_tokens import TokenServer
-from pairbus.spark.sessions import SessionLease, lease_session
+from pairbus.spark.error_summary import error_summary
+from pairbus.spark.executors import ExecutorWatch
+from pairbus.spark.owned_folders import OwnedFolder, remove_abandoned_folders
+from pairbus.spark.registration import register_source
+from pairbus.spark.sessions import SessionLease, is_remote, lease_session
+from pairbus.syphon.backlog_source import BacklogSourceFactory, ServerFolder
 from pairbus.syphon.missing_destinations import describe_missing
 from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.query_status import FileReports, ProgressReports, query_state
 from pairbus.syphon.restore import BACKLOG_SCHEMA
-from pairbus.syphon.sink import BacklogSink
-from pairbus.syphon.source import backlog_stream_reader
 from pairbus.syphon.status import SyphonStatus, combine, find_problem
 from pairbus.syphon.status_file import StatusFiles
-from pairbus.syphon.task_progress import with_progress
 
 TRIGGER = "200 milliseconds"
+PROGRESS_SETTING = "spark.sql.streaming.noDataProgressEventInterval"
+"""How often Spark updates the progress of a query that has nothing to do."""
+SERVER_TMP = Path("/tmp")
+"""The parent of temporary folders on a Spark Connect server."""
+NO_EXECUTORS_S = 30.0
+"""A micro-batch that waits for this long for an executor is a problem."""
 STOP_S = 10.0
 """The longest wait for the current micro-batch when the syphon is stopped."""
 
@@ -50,14 +56,18 @@ class Syphon:
         checkpoint: str | None = None,
     ) -> None:
         """Without `spark`, the session of this process is used, and started with `master` if there
-        is none. Without `checkpoint`, Spark keeps its progress in a temporary folder."""
+        is none; `sc://…` is the address of a Spark Connect server. Without `checkpoint`, Spark
+        keeps its progress in a temporary folder."""
         self.options = options
+        self.format_name = f"pairbus-syphon-{uuid4().hex[:8]}"
+        """The name of its data source in the session."""
         self._spark = spark
         self._master = master
         self._checkpoint = checkpoint
         self._lease: SessionLease | None = None
-        self._folder: Path | None = None
-        self._files: StatusFiles | None = None
+        self._folder: OwnedFolder | None = None
+        self._reports: FileReports | ProgressReports | None = None
+        self._executors: ExecutorWatch | None = None
         self._tokens: TokenServer | None = None
         self._query: StreamingQuery | None = None
         self._final_status: SyphonStatus | None = None
@@ -96,8 +106,8 @@ class Syphon:
         with self._lock:
             if self._query is None or self._final_status is not None:
                 return
-            _wait_for_trigger(self._query)
             with contextlib.suppress(Exception):  # Spark may have ended already
+                _wait_for_trigger(self._query)
                 self._query.stop()
             self._final_status = self.status()
             self._release()
@@ -107,23 +117,19 @@ class Syphon:
         if self._final_status is not None:
             return self._final_status
         query = self._started_query()
-        assert self._files is not None
-        now, running = time.time(), query.isActive
-        reports = self._files.progress.read()
-        reader = self._files.reader.read()
-        writer = with_progress(self._files.writer.read(), reports)
+        assert self._reports is not None
+        state, now = query_state(query), time.time()
+        reader, writer = self._reports.read()
         grace = self.options.missing_destination_grace
         missing = {
-            path: describe_missing(writer.missing_since[path], grace, now, running=running)
+            path: describe_missing(writer.missing_since[path], grace, now, running=state.running)
             for path in writer.errors.keys() & writer.missing_since.keys()
         }
-        writer.errors.update(missing)
-        exception = query.exception()
-        failure = None if exception is None else str(exception)
-        if failure is not None:
-            problem: str | None = f"the query failed: {failure.splitlines()[0]}"
+        writer = replace(writer, errors=writer.errors | missing)
+        if state.failure is not None:
+            problem: str | None = f"the query failed: {error_summary(state.failure)}"
         else:
-            problem = find_problem(
+            problem = self._problem_of_spark() or find_problem(
                 reader,
                 writer,
                 started_at=self._started_at,
@@ -131,7 +137,24 @@ class Syphon:
                 stuck_after_s=self.options.stuck_after.total_seconds(),
                 missing=missing,
             )
-        return combine(reader, writer, running=running, failure=failure, problem=problem)
+        return combine(
+            reader, writer, running=state.running, failure=state.failure, problem=problem
+        )
+
+    def seconds_without_executors(self) -> float:
+        """Return for how long a micro-batch has waited while Spark had no executor to run it. It is
+        0 where this cannot be known: in local mode, and on Spark Connect."""
+        return 0.0 if self._executors is None else self._executors.seconds_without()
+
+    def _problem_of_spark(self) -> str | None:
+        seconds = self.seconds_without_executors()
+        if seconds < NO_EXECUTORS_S:
+            return None
+        assert self._executors is not None
+        return (
+            f"Spark has had no executors for {seconds:.0f} s; check the master "
+            f"{self._executors.master} and its workers"
+        )
 
     def _started_query(self) -> StreamingQuery:
         if self._query is None:
@@ -143,27 +166,56 @@ class Syphon:
         if spark is None:
             self._lease = lease_session(self._master)
             spark = self._lease.session
-        self._folder = Path(tempfile.mkdtemp(prefix="pairbus-syphon-"))
-        self._files = StatusFiles(self._folder)
-        self._files.progress.create()
+        remove_abandoned_folders()
+        self._folder = OwnedFolder("syphon")
         self._started_at = time.time()
-        cores = spark.sparkContext.defaultParallelism
-        options = self.options
-        namespaces = (options.primary, options.secondary)
-        if any(isinstance(each.tokens, HeldCredential) for each in namespaces):
-            self._tokens = TokenServer(self._folder)
-            primary, secondary = map(self._tokens.replace_credential, namespaces)
-            options = replace(options, primary=primary, secondary=secondary)
-        format_name = _register(spark, options, self._files, cores)
-        checkpoint = self._checkpoint or str(self._folder / "checkpoint")
+        remote = is_remote(spark)
+        options = self._options_for_workers(self._folder.path, remote=remote)
+        name = self.format_name
+        if remote:
+            server_folder = ServerFolder(SERVER_TMP / name)
+            factory = BacklogSourceFactory(options, server_folder)
+            checkpoint = server_folder.checkpoint
+        else:
+            cores = spark.sparkContext.defaultParallelism
+            factory = BacklogSourceFactory(options, self._folder.path, cores)
+            StatusFiles(self._folder.path).progress.create()
+            checkpoint = str(self._folder.path / "checkpoint")
+        register_source(spark, name, BACKLOG_SCHEMA, factory)
+        if not remote:
+            # Spark looks up sinks in the active session of the thread, not in that of the query.
+            java_class = SparkSession._get_j_spark_session_class(spark._jvm)
+            java_class.setActiveSession(spark._jsparkSession)
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": TRIGGER}
-        return (
-            _backlog(spark, format_name, self.options.only)
-            .writeStream.format(format_name)
-            .option("checkpointLocation", checkpoint)
-            .trigger(**trigger)
-            .start()
-        )
+        # The progress after the last micro-batch says if the backlog is drained.
+        with _setting(spark, PROGRESS_SETTING, "0" if once else "1000"):
+            query = (
+                _backlog(spark, name, self.options.only)
+                .writeStream.format(name)
+                .option("checkpointLocation", self._checkpoint or checkpoint)
+                .trigger(**trigger)
+                .start()
+            )
+        if remote:
+            self._reports = ProgressReports(query)
+        else:
+            self._reports = FileReports(StatusFiles(self._folder.path))
+            self._executors = ExecutorWatch.of(spark)
+        return query
+
+    def _options_for_workers(self, folder: Path, *, remote: bool) -> SyphonOptions:
+        """Return the options, with a server of tokens instead of a credential."""
+        namespaces = (self.options.primary, self.options.secondary)
+        if not any(isinstance(each.tokens, HeldCredential) for each in namespaces):
+            return self.options
+        if remote:
+            raise ConfigurationError(
+                "A credential object stays in this process, where a Spark Connect server cannot "
+                "get tokens. Use a function that creates the credential, or a connection string."
+            )
+        self._tokens = TokenServer(folder)
+        primary, secondary = map(self._tokens.replace_credential, namespaces)
+        return replace(self.options, primary=primary, secondary=secondary)
 
     def _release(self) -> None:
         """Release Spark, and delete the folder."""
@@ -172,39 +224,21 @@ class Syphon:
         if self._tokens is not None:
             self._tokens.close()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
 
 
-def _register(
-    spark: SparkSession, options: SyphonOptions, files: StatusFiles, partitions: int
-) -> str:
-    """Register a source and sink for these options, and return the name of their format.
-
-    The class holds the options. As options of Spark, their secrets would appear in plans and logs.
-    """
-    format_name = f"pairbus-syphon-{uuid4().hex[:8]}"
-
-    class Backlog(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return format_name
-
-        def schema(self) -> str:
-            return BACKLOG_SCHEMA
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return backlog_stream_reader(options, files, partitions)
-
-        def streamWriter(  # noqa: N802
-            self, schema: StructType, overwrite: bool
-        ) -> DataSourceStreamWriter:
-            return BacklogSink(options, files)
-
-    spark.dataSource.register(Backlog)
-    # Spark looks up sinks in the active session of the thread, not in the session of the query.
-    java_class = SparkSession._get_j_spark_session_class(spark._jvm)
-    java_class.setActiveSession(spark._jsparkSession)
-    return format_name
+@contextlib.contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Change a setting of a session, which may be the application's, for a query that starts."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def _backlog(spark: SparkSession, format_name: str, only: tuple[str, ...]) -> DataFrame:

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from uuid import UUID
 
@@ -49,9 +49,14 @@ micro-batches."""
 
 
 def backlog_stream_reader(
-    options: SyphonOptions, files: StatusFiles, partitions: int
+    options: SyphonOptions,
+    files: StatusFiles,
+    on_stop: Callable[[], None] | None = None,
+    cores: int | None = None,
 ) -> QueueStreamReader:
-    """Return the reader of the backlog queues."""
+    """Return the reader of the backlog queues. Each queue is one task, so that a slow one holds up
+    no other, and executors that come late take their part. `cores` is how many run at a time, as
+    far as it is known."""
     usage = options.usage
     planner = BacklogPlanner(
         options,
@@ -73,11 +78,12 @@ def backlog_stream_reader(
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
         rate=DrainRate(files.rate, options.max_rate),
-        partitions=partitions,
+        partitions=cores or len(options.backlog_queues),
     )
     return QueueStreamReader(
         options.backlog_queues,
-        partitions=partitions,
+        partitions=len(options.backlog_queues),
+        on_stop=on_stop,
         max_messages=options.max_messages_per_trigger,
         planner=planner,
         reader=backlog_reader(options),

@@ -57,6 +57,11 @@ class SyphonStatus:
     that should be moved."""
 
 
+def initial_status() -> SyphonStatus:
+    """Return the status of a syphon that starts."""
+    return combine(ReaderStatus(), WriterStatus(), running=True, failure=None, problem=None)
+
+
 def combine(
     reader: ReaderStatus,
     writer: WriterStatus,

@@ -12,6 +12,7 @@ import pytest
 from pairbus.backlog.syphon_file import SyphonSummary, parse_syphon_status
 from pairbus.cli.syphon_run import write_status_file
 from pairbus.syphon.progress import DrainProgress
+from pairbus.syphon.status import initial_status
 
 
 @pytest.mark.parametrize("remaining", [3, None])
@@ -42,3 +43,23 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
     reasons = {"orders": {"Refused": 2}}
     seconds = None if remaining is None else 3 / 2.5
     assert summary == SyphonSummary(True, problem, 6, remaining, 2.5, reasons, seconds)
+
+
+@pytest.mark.parametrize(
+    ("ended", "problem"),
+    [
+        ("drained", "it has drained the backlog and ended"),
+        ("stopped", "it was stopped"),
+        ("stuck", "it ended without progress"),
+        ("failed", "it failed"),
+    ],
+)
+def test_file_of_a_syphon_that_ended_says_how(tmp_path: Path, ended: str, problem: str) -> None:
+    path = tmp_path / "status.json"
+
+    write_status_file(path, initial_status(), DrainProgress(), ended)
+    values = json.loads(path.read_text())
+    summary = parse_syphon_status(values, time.time())
+
+    assert (values["running"], values["ended"]) == (False, ended)
+    assert (summary.running, summary.problem) == (False, problem)

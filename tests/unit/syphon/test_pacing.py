@@ -36,7 +36,8 @@ def test_short_locks_get_micro_batches_that_end_long_before_they_expire():
 
     assert pacer.size(0.0, rate=300.0, lock_s=11) == 300 * 4
     assert pacer.size(0.0, rate=0.0, lock_s=11) == FIRST_RATE * 4
-    assert pacer.size(0.0, rate=0.5, lock_s=11) == MIN_BATCH / 5
+    assert pacer.size(0.0, rate=0.5, lock_s=11) == MIN_BATCH
+    assert pacer.size(0.0, rate=0.5, lock_s=11, left=True) == MIN_BATCH / 5
     assert pacer.size(0.0, rate=0.0, lock_s=300) == 50_000
     assert pacer.size(0.0, rate=0.0, lock_s=59.9) == 50_000
 

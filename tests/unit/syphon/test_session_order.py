@@ -166,7 +166,13 @@ class Occupied:
 
     def __init__(self, sessions: Sessions) -> None:
         self.queue = PeekedQueue(sessions)
-        self._queues = OccupiedQueues(lambda _, first, count: self.queue.peek(first, count))
+        self.released = 0
+        self._queues = OccupiedQueues(
+            lambda _, first, count: self.queue.peek(first, count), self._release
+        )
+
+    def _release(self, queue: str) -> None:
+        self.released += 1
 
     def at(self, now: float, session: str | None = "s") -> bool:
         return self._queues.is_occupied("q", 5, session, lock_s=60, now=now)
@@ -195,7 +201,8 @@ def test_occupied_queue_is_peeked_less_and_less_often_until_it_is_free():
         assert occupied.at(tenth / 10)
         if occupied.queue.billed > billed:
             peeked_at.append(tenth / 10)
-    assert peeked_at == [0, 1, 3, 7, 12, 17, 22, 27]
+    assert peeked_at == [0, 1, 3, 7, 15, 25]
+    assert occupied.released == len(peeked_at) - 1
     assert occupied.queue.billed == 4 + len(peeked_at) - 1  # the first check saw four messages
 
     del occupied.queue.sessions[2], occupied.queue.sessions[3]
@@ -206,8 +213,8 @@ def test_queue_that_is_occupied_for_longer_than_a_lock_is_read_all_the_same():
     occupied = Occupied({3: "s", 5: "s"})
 
     assert all(occupied.at(second) for second in range(60))
-    assert not occupied.at(62)
-    assert occupied.at(63)
+    assert not occupied.at(66)
+    assert occupied.at(67)
 
 
 def test_queue_that_cannot_be_peeked_is_left_to_the_task():
