@@ -41,7 +41,7 @@ class Planned:
         batches = 0
         while (plan := self.next_batch()) is not None:
             batches += 1
-            sink = BacklogSink(self.options, self.files.writer)
+            sink = BacklogSink(self.options, self.files)
             commits = [
                 sink.write(backlog_reader(self.options).read(part))
                 for part in plan.split(self.options.backlog_queues, 2, batches)

@@ -31,6 +31,8 @@ class SyphonSummary:
     rate: float = 0.0
     dead_letter_reasons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The number of dead letters of this syphon, by destination and reason."""
+    seconds_to_go: float | None = None
+    """The time until the backlog is empty. None: it is unknown, or the syphon does not run."""
 
 
 def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
@@ -62,6 +64,7 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
     else:
         problem = problem or "it is unhealthy"
     running = running and age_s <= STALE_S
+    seconds = values.get("seconds_to_go") if running else None
     return SyphonSummary(
         running,
         problem,
@@ -69,6 +72,7 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
         remaining,
         float(rate) if running else 0.0,
         _dead_letter_reasons(values),
+        float(seconds) if isinstance(seconds, int | float) else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,6 +11,11 @@ from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
+
+from pairbus.cli.formatting import duration
+
+if TYPE_CHECKING:
+    from pairbus.syphon.progress import DrainProgress
 
 WINDOW_S = 5.0
 """The time over which a rate is measured, and the interval of lines without a terminal."""
@@ -40,11 +45,6 @@ class RateMeter:
         return count / (end - start) if end > start else 0.0
 
 
-def seconds_to_go(remaining: int | None, rate: float) -> float | None:
-    """Return the time until the drain is complete, or None if it is unknown."""
-    return None if remaining is None or rate <= 0 else remaining / rate
-
-
 class DrainScreen:
     """Shows the progress of a drain: live on a terminal, as lines elsewhere."""
 
@@ -56,7 +56,6 @@ class DrainScreen:
         self._printed: tuple[int, int | None] = (0, None)
         self._printed_at = -WINDOW_S
         self._errors: dict[str, str] = {}
-        self._moved_before = 0
 
     def __enter__(self) -> "DrainScreen":
         if self._out.is_terminal:
@@ -66,29 +65,26 @@ class DrainScreen:
     def __exit__(self, *exc: object) -> None:
         self._live.stop()
 
-    def show(self, status: Any, remaining: int | None, meter: RateMeter, now: float) -> None:
-        """Show a status. `remaining` is the number of messages in the backlog, if it is known."""
-        if remaining == 0:
-            # Messages that arrive later are another backlog, and its bar starts at zero.
-            self._moved_before = status.moved.total()
+    def show(self, status: Any, progress: "DrainProgress", meter: RateMeter, now: float) -> None:
+        """Show a status and the progress of the drain."""
         if self._out.is_terminal:
-            self._live.update(self.panel(status, remaining, meter), refresh=True)
+            self._live.update(self.panel(status, progress, meter), refresh=True)
         else:
-            self._print_lines(status, remaining, meter, now)
+            self._print_lines(status, progress, now)
 
-    def panel(self, status: Any, remaining: int | None, meter: RateMeter) -> RenderableType:
+    def panel(self, status: Any, progress: "DrainProgress", meter: RateMeter) -> RenderableType:
         """Return the progress for a terminal."""
         top = Table.grid(padding=(0, 1))
-        moved = status.moved.total() - self._moved_before
-        empty = remaining == 0
+        remaining = progress.remaining
+        empty = remaining == 0 and progress.total == 0
         if status.unreadable is not None:
             top.add_row(self._spinner, Text("the backlog cannot be read", "yellow"))
         elif empty or (remaining is None and not status.moved and not status.errors):
             top.add_row(self._spinner, "waiting for messages")
         else:
-            total = None if remaining is None else moved + remaining
-            bar = ProgressBar(total=total, completed=moved, width=40)
-            top.add_row(self._spinner, bar, _progress(moved, remaining, meter.rate()))
+            total = None if remaining is None else progress.total
+            bar = ProgressBar(total=total, completed=progress.done, width=40)
+            top.add_row(self._spinner, bar, _progress(progress))
         lines = Table.grid(padding=(0, 2))
         for path in sorted({*status.moved, *status.errors})[:MAX_DESTINATIONS]:
             lines.add_row(
@@ -99,29 +95,25 @@ class DrainScreen:
             )
         return Group(top, lines)
 
-    def _print_lines(
-        self, status: Any, remaining: int | None, meter: RateMeter, now: float
-    ) -> None:
+    def _print_lines(self, status: Any, progress: "DrainProgress", now: float) -> None:
         errors = dict(status.errors)
         if status.unreadable is not None:
             errors["the backlog cannot be read"] = status.unreadable
         for subject in sorted(errors.keys() - self._errors.keys()):
             self._err.print(escape(f"{subject}: {errors[subject]}"))
         self._errors = errors
-        progress = status.moved.total(), remaining
-        if now - self._printed_at < WINDOW_S or progress == self._printed or not any(progress):
+        totals = status.moved.total(), progress.remaining
+        if now - self._printed_at < WINDOW_S or totals == self._printed or not any(totals):
             return
-        self._printed, self._printed_at = progress, now
-        self._out.print(_progress(status.moved.total(), remaining, meter.rate()))
+        self._printed, self._printed_at = totals, now
+        self._out.print(_progress(progress))
 
 
-def _progress(moved: int, remaining: int | None, rate: float) -> str:
-    parts = [f"{moved:,} moved"]
-    if remaining is not None:
-        parts.append(f"{remaining:,} remaining")
-    parts.append(f"{rate:,.0f}/s")
-    seconds = seconds_to_go(remaining, rate)
-    if seconds is not None and remaining:
-        minutes, rest = divmod(round(seconds), 60)
-        parts.append(f"{minutes // 60}:{minutes % 60:02}:{rest:02} to go")
+def _progress(progress: "DrainProgress") -> str:
+    parts = [f"{progress.done:,} moved"]
+    if progress.remaining is not None:
+        parts.append(f"{progress.remaining:,} remaining")
+    parts.append(f"{progress.rate:,.0f}/s")
+    if progress.remaining and progress.seconds_to_go is not None:
+        parts.append(f"{duration(progress.seconds_to_go)} to go")
     return ", ".join(parts)

@@ -65,9 +65,10 @@ class DrillScreen:
         if snapshot is None or not snapshot.counts:
             return Text("")
         parts: list[RenderableType] = [state_table(snapshot)]
-        if snapshot.syphon is not None and snapshot.syphon.running:
-            self._meter.add(monotonic(), snapshot.syphon.moved)
-            parts.append(self._drain.panel(snapshot.syphon, snapshot.remaining, self._meter))
+        syphon, progress = snapshot.syphon, snapshot.progress
+        if syphon is not None and syphon.running and progress is not None:
+            self._meter.add(monotonic(), syphon.moved)
+            parts.append(self._drain.panel(syphon, progress, self._meter))
         return Padding(Group(*parts), (1, 2))
 
 

@@ -20,6 +20,12 @@ def age(milliseconds: int | None, now_ms: int) -> str:
     return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"
 
 
+def duration(seconds: float) -> str:
+    """Return a time as hours, minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
 def size(count: int | None) -> str:
     """Return a number of bytes in decimal units. Empty if it is unknown."""
     if count is None:

@@ -10,7 +10,7 @@ from pairbus.backlog.discovery import describe_listing_error
 from pairbus.backlog.probe import ProbeResult
 from pairbus.backlog.status import PairingCondition, PairingInspection
 from pairbus.backlog.syphon_file import SyphonSummary
-from pairbus.cli.formatting import age, count, messages, printable, queues_found, utc_time
+from pairbus.cli.formatting import age, count, duration, messages, printable, queues_found, utc_time
 from pairbus.cli.syphon_totals import dead_letter_lines
 
 _COLOURS = {
@@ -111,4 +111,7 @@ def _syphon(syphon: SyphonSummary | None) -> Text:
     if syphon.problem is not None:
         return Text(f"running with a problem: {printable(syphon.problem)}", "red")
     remaining = "" if syphon.remaining is None else f", {syphon.remaining:,} remaining"
-    return Text(f"running: {syphon.moved:,} moved{remaining}, {syphon.rate:,.0f}/s")
+    to_go = ""
+    if syphon.remaining and syphon.seconds_to_go is not None:
+        to_go = f", {duration(syphon.seconds_to_go)} to go"
+    return Text(f"running: {syphon.moved:,} moved{remaining}, {syphon.rate:,.0f}/s{to_go}")

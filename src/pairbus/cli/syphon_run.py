@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from pairbus.cli.console import print_error, print_warning
-from pairbus.cli.drain_screen import DrainScreen, RateMeter, seconds_to_go
+from pairbus.cli.drain_screen import DrainScreen, RateMeter
 from pairbus.cli.syphon_totals import total_lines
 from pairbus.cli.threads import run_in_thread
 from pairbus.spark.error_summary import error_summary
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
+    from pairbus.syphon.progress import DrainProgress
     from pairbus.syphon.status import SyphonStatus
 
 DRAINED, FAILED, STUCK, STOPPED = 0, 1, 3, 4
@@ -41,6 +42,7 @@ class SyphonRun:
         executor_timeout_s: float = 0.0,
     ) -> None:
         """`executor_timeout_s` is the longest time without executors; 0: for ever."""
+        from pairbus.syphon.progress import DrainProgress
         from pairbus.syphon.query import Syphon
 
         self._syphon = Syphon(options, master=master, checkpoint=checkpoint)
@@ -50,6 +52,7 @@ class SyphonRun:
         self._no_executors: str | None = None
         self._stopped = threading.Event()
         self._meter = RateMeter()
+        self._progress = DrainProgress()
 
     def run(self, out: Console, err: Console) -> int:
         """Run the syphon and return the exit status."""
@@ -72,7 +75,7 @@ class SyphonRun:
             print_error(err, problem)
             self._write_end(problem)
             return FAILED
-        counter = BacklogCounter(self._syphon.options)
+        counter = BacklogCounter(self._syphon.options, self._progress)
         try:
             self._show_progress(out, err, counter)
         finally:
@@ -84,7 +87,8 @@ class SyphonRun:
             status = replace(status, healthy=False, problem=self._no_executors)
         self._print_totals(out, err, status)
         exit_status = self._exit_status(err, status)
-        self._write_status(status, counter.count, ended=self._describe_end(exit_status))
+        self._progress.add(time.monotonic(), removed(status))
+        self._write_status(status, ended=self._describe_end(exit_status))
         return exit_status
 
     def _describe_end(self, exit_status: int) -> str:
@@ -109,12 +113,13 @@ class SyphonRun:
             while True:
                 now, status = time.monotonic(), self._syphon.status()
                 self._meter.add(now, status.moved)
+                self._progress.add(now, removed(status))
                 if count_needed:
-                    counter.count_if_due(status.batches, now)
+                    counter.count_if_due(status.batches, removed(status), now)
                 if now - written_at >= STATUS_FILE_S:
                     written_at = now
-                    self._write_status(status, counter.count)
-                screen.show(status, counter.count, self._meter, now)
+                    self._write_status(status)
+                screen.show(status, self._progress, self._meter, now)
                 self._check_executors()
                 if self._no_executors is not None:
                     return
@@ -129,25 +134,22 @@ class SyphonRun:
                 "Nothing is lost; run the syphon again."
             )
 
-    def _write_status(
-        self, status: "SyphonStatus", remaining: int | None, ended: str | None = None
-    ) -> None:
+    def _write_status(self, status: "SyphonStatus", ended: str | None = None) -> None:
         if self._status_file is not None:
-            rate = self._meter.rate() if status.running else 0.0
-            write_status_file(self._status_file, status, remaining, rate, ended)
+            write_status_file(self._status_file, status, self._progress, ended)
 
     def _write_start(self) -> None:
         """Replace the file of an earlier run."""
         from pairbus.syphon.status import initial_status
 
-        self._write_status(initial_status(), None)
+        self._write_status(initial_status())
 
     def _write_end(self, problem: str) -> None:
         """Report an end without a status of the syphon."""
         from pairbus.syphon.status import initial_status
 
         status = replace(initial_status(), running=False, healthy=False, problem=problem)
-        self._write_status(status, None, ended="failed")
+        self._write_status(status, ended="failed")
 
     def _print_totals(self, out: Console, err: Console, status: "SyphonStatus") -> None:
         if not status.drained:
@@ -182,17 +184,20 @@ class SyphonRun:
         return DRAINED
 
 
+def removed(status: "SyphonStatus") -> int:
+    """Return the number of messages that have left the backlog."""
+    return status.moved.total() + status.dead_lettered.total()
+
+
 def write_status_file(
-    path: Path,
-    status: "SyphonStatus",
-    remaining: int | None,
-    rate: float,
-    ended: str | None = None,
+    path: Path, status: "SyphonStatus", progress: "DrainProgress", ended: str | None = None
 ) -> None:
     """Write the file that `pairbus status --status-file` and monitoring tools read. `ended` is how
     the syphon ended: drained, stopped, stuck or failed. None: it runs."""
+    from pairbus.syphon.progress import seconds_to_go
     from pairbus.syphon.status_file import write_json
 
+    rate = progress.rate if status.running else 0.0
     write_json(
         path,
         {
@@ -203,10 +208,10 @@ def write_status_file(
             "moved": status.moved,
             "dead_lettered": status.dead_lettered,
             "dead_letter_reasons": status.dead_letter_reasons,
-            "remaining": remaining,
+            "remaining": progress.remaining,
             "errors": status.errors,
             "rate": rate,
-            "seconds_to_go": seconds_to_go(remaining, rate),
+            "seconds_to_go": seconds_to_go(progress.remaining, rate, progress.arrivals),
             "time": time.time(),
         },
     )
@@ -218,27 +223,39 @@ class BacklogCounter:
     Counting is billed, so it is repeated only after a micro-batch has moved messages.
     """
 
-    def __init__(self, options: "SyphonOptions") -> None:
+    def __init__(self, options: "SyphonOptions", progress: "DrainProgress") -> None:
+        """The counts are added to `progress`."""
         self._options = options
+        self._progress = progress
         self._last: tuple[float, int] | None = None
+        self._batches = -1
+        self._removed = 0
+        """The messages that were removed until the last micro-batch ended. Those of the current one
+        are counted in the backlog until they are completed."""
         self._thread: threading.Thread | None = None
-        self.count: int | None = None
 
-    def count_if_due(self, batches: int, now: float) -> None:
+    def count_if_due(self, batches: int, removed: int, now: float) -> None:
         """Start counting, unless the last count is recent or no micro-batch has ended since."""
+        if batches != self._batches:
+            self._batches, self._removed = batches, removed
         if self._last is not None and (now - self._last[0] < COUNT_S or batches == self._last[1]):
             return
         if self._thread is not None and self._thread.is_alive():
             return
         self._last = now, batches
         self._thread = threading.Thread(
-            target=self._count, name="pairbus backlog counter", daemon=True
+            target=self._count,
+            args=(self._removed,),
+            name="pairbus backlog counter",
+            daemon=True,
         )
         self._thread.start()
 
-    def _count(self) -> None:
+    def _count(self, removed: int) -> None:
         from pairbus.syphon.counts import backlog_size
 
-        self.count = backlog_size(
+        count = backlog_size(
             self._options.secondary, self._options.backlog_queues, self._options.usage
         )
+        if count is not None:  # A namespace that throttles may not answer; keep the last count.
+            self._progress.add_count(time.monotonic(), removed, count)

@@ -28,6 +28,7 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.client import PairedClient, pair_namespace
 
 if TYPE_CHECKING:
+    from pairbus.syphon.progress import DrainProgress
     from pairbus.syphon.query import Syphon
     from pairbus.syphon.status import SyphonStatus
 
@@ -52,8 +53,8 @@ class DrillSnapshot:
     pings: int
     syphon: "SyphonStatus | None"
     """None until the syphon runs."""
-    remaining: int | None
-    """The number of messages in the backlog, once the syphon runs and it is known."""
+    progress: "DrainProgress | None"
+    """The progress of the drain. None until the syphon runs."""
 
 
 class Drill:
@@ -76,7 +77,7 @@ class Drill:
         self._client: PairedClient | None = None
         self._senders: Senders | None = None
         self._syphon: Syphon | None = None
-        self._remaining: int | None = None
+        self._progress: DrainProgress | None = None
         self._pause = threading.Event()
 
     def snapshot(self) -> DrillSnapshot:
@@ -87,7 +88,7 @@ class Drill:
             counts={} if senders is None else senders.counts,
             pings=self._pings,
             syphon=None if syphon is None else syphon.status(),
-            remaining=self._remaining,
+            progress=self._progress,
         )
 
     def run(self) -> DrillResult:
@@ -260,17 +261,23 @@ class Drill:
 
     def _wait_until_drained(self, client: PairedClient, syphon: "Syphon") -> None:
         from pairbus.syphon.counts import backlog_size
+        from pairbus.syphon.progress import DrainProgress
 
+        drain = self._progress = DrainProgress()
         best: tuple[int, int] | None = None
         deadline = time.monotonic() + STAGE_TIMEOUT_S
         while True:
-            self._remaining = backlog_size(syphon.options.secondary, syphon.options.backlog_queues)
-            if self._remaining == 0 and self._all_paths_are(client, PathStatus.HEALTHY):
+            moved = syphon.status().moved.total()
+            count = backlog_size(syphon.options.secondary, syphon.options.backlog_queues)
+            if count is not None:
+                drain.add_count(time.monotonic(), moved, count)
+            drain.add(time.monotonic(), moved)
+            if count == 0 and self._all_paths_are(client, PathStatus.HEALTHY):
                 return
             status = syphon.status()
             if status.failure is not None:
                 raise StateError(f"The syphon failed: {status.failure.splitlines()[0]}")
-            progress = status.moved.total(), -(self._remaining or 0)
+            progress = status.moved.total(), -(drain.remaining or 0)
             if best is None or progress > best:
                 best, deadline = progress, time.monotonic() + STAGE_TIMEOUT_S
             if time.monotonic() > deadline:

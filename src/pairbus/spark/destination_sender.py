@@ -5,14 +5,20 @@ from dataclasses import dataclass
 
 from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, size_in_batch
 from pairbus.amqp.client import PendingDelivery, Sender
-from pairbus.errors import AmqpError, EntityNotFound, MessageTooLarge
+from pairbus.errors import AmqpError, Busy, EntityNotFound, MessageTooLarge
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.spark.connections import Batching
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import OutcomeRecorder
+from pairbus.spark.pace import Pace
+from pairbus.spark.rate_control import requested_wait_s
 from pairbus.spark.verdicts import Failure, Verdict, judge
 
 MAX_BATCH_MESSAGES = 500
+MAX_THROTTLED_SENDS = 20
+"""How often in a row deliveries are sent again that the namespace throttles."""
+MAX_THROTTLED_S = 5.0
+"""If the namespace asks for a longer wait, messages are left instead: they are locked."""
 MAX_IN_FLIGHT = 4
 """Deliveries to one destination that are not answered yet."""
 MAX_SINGLES_IN_FLIGHT = 50
@@ -43,14 +49,18 @@ class DestinationSender:
         batching: Batching,
         recorder: OutcomeRecorder,
         *,
+        pace: Pace | None = None,
         hold_if_missing: bool,
     ) -> None:
         """With `hold_if_missing`, messages are left if the destination does not exist, and
         dead-lettered otherwise."""
         self._path = path
+        self._pace = Pace() if pace is None else pace
         self._sender = sender
         self._batching = batching
         self._recorder = recorder
+        self._throttled = 0
+        """The number of throttled deliveries in a row."""
         self._batch: list[RestoredMessage] = []
         self._batch_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
@@ -110,7 +120,7 @@ class DestinationSender:
         limit = self._sender.max_batch_size or MAX_MESSAGE_SIZE_STANDARD
         return (
             not self._batching.refused
-            and len(self._batch) < MAX_BATCH_MESSAGES
+            and len(self._batch) < min(MAX_BATCH_MESSAGES, self._pace.slice_size)
             and self._batch_bytes + size <= limit
         )
 
@@ -180,6 +190,7 @@ class DestinationSender:
                 f"{self._path!r} accepts at most {limit} bytes, and the "
                 f"{'batch' if is_batch else 'message'} has {len(payload)}"
             )
+        self._pace.wait(len(messages))
         try:
             return self._sender.post(payload, message_format=BATCH_FORMAT if is_batch else 0)
         except AmqpError as exc:
@@ -195,9 +206,17 @@ class DestinationSender:
         except AmqpError as exc:
             delivery.error = delivery.error or exc
         if delivery.error is None:
+            self._throttled = 0
+            self._pace.count(len(messages))
             self._recorder.delivered(self._path, messages)
             return None
         self._recorder.not_delivered(self._path, messages)
+        if self._is_throttled(delivery.error):
+            # To receive the messages again would cost more than to send them again.
+            result = self._start(messages)
+            if isinstance(result, PendingDelivery):
+                return self._finish(result, messages)
+            return result
         return Failure.REJECTED if delivery.rejected else Failure.LINK_LOST, delivery.error
 
     def _handle(
@@ -271,6 +290,15 @@ class DestinationSender:
             # partitioned entity does so if the messages belong to different partitions.
             self._batching.refused = True
         return dead_lettered
+
+    def _is_throttled(self, error: AmqpError) -> bool:
+        """Return True if a delivery is to be sent again, after the wait that the namespace asks
+        for. Not for ever: the messages are locked."""
+        if not isinstance(error, Busy) or (wait_s := requested_wait_s(error)) is None:
+            return False  # if an entity is busy, the namespace names no wait
+        self._pace.note_throttled(error)
+        self._throttled += 1
+        return wait_s <= MAX_THROTTLED_S and self._throttled <= MAX_THROTTLED_SENDS
 
     def _refuses_batches(self) -> bool:
         return self._batching.refused

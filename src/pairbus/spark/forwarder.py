@@ -4,6 +4,7 @@ A message is completed after its destination has accepted it. A message that its
 never accept is dead-lettered. All others stay in their queue.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from pairbus.amqp.client import ClientOptions
@@ -12,6 +13,7 @@ from pairbus.spark.destination_sender import DestinationSender
 from pairbus.spark.locks import LockMargin, wall_clock_ms
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import Outcome, OutcomeRecorder
+from pairbus.spark.pace import Pace
 from pairbus.spark.settler import Settler
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
 
@@ -27,21 +29,25 @@ class Forwarder:
         usage: UsageRecorder = NO_USAGE,
         expired: frozenset[str] | None = None,
         recorder: OutcomeRecorder | None = None,
+        pace: Pace | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """`target` is the namespace of the destinations. `source` is the namespace that holds the
         locks; None: messages have no locks. `expired` are the destinations whose messages are
         dead-lettered if they do not exist; None: all. `recorder` decides what happens to messages
-        that are not delivered, if it is not what the syphon does."""
+        that are not delivered, if it is not what the syphon does. `pace` spreads the sends over
+        time."""
         self._target = target
         self._expired = expired
         self._now_ms = now_ms
+        self._pace = Pace() if pace is None else pace
         self._margin = LockMargin()
         self._recorder = recorder or OutcomeRecorder(Settler(source, usage), usage)
         self._senders: dict[str, DestinationSender] = {}
 
     def forward(self, messages: Iterable[RestoredMessage]) -> None:
         """Send messages, after those of earlier calls."""
+        self._pace.max_slice()
         now = self._now_ms()
         messages = list(messages)
         longest = max((m.locked_until for m in messages if m.lock_token is not None), default=now)
@@ -58,13 +64,20 @@ class Forwarder:
             # A message whose lock expires sooner is not sent: it could not be completed in time.
             sender.add(message, self._now_ms() + margin)
 
+    @property
+    def moved(self) -> Counter[str]:
+        """The messages that were delivered so far, by destination."""
+        return self._recorder.outcome.moved
+
     def finish(self) -> Outcome:
         """Send the last batches, wait for all answers, and settle."""
         for sender in self._senders.values():
             sender.flush()
         for sender in self._senders.values():
             sender.wait()
-        return self._recorder.finish()
+        outcome = self._recorder.finish()
+        outcome.limit = self._pace.limit
+        return outcome
 
     def _open(self, path: str) -> DestinationSender:
         sender = self._senders[path] = DestinationSender(
@@ -72,6 +85,7 @@ class Forwarder:
             sender_for(self._target, path),
             batching_for(self._target, path),
             self._recorder,
+            pace=self._pace,
             hold_if_missing=self._expired is not None and path not in self._expired,
         )
         return sender

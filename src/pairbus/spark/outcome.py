@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pairbus.errors import AmqpError, Busy
 from pairbus.servicebus.management import ABANDONED, COMPLETED
 from pairbus.spark.messages import RestoredMessage
+from pairbus.spark.rate_control import NO_LIMIT, RateLimit
 from pairbus.spark.settler import Settler
 from pairbus.spark.usage import UsageRecorder
 from pairbus.usage.operations import OperationKind
@@ -30,6 +31,8 @@ class Outcome:
     """A destination throttled the task."""
     unsettled: int = 0
     """Messages that were delivered and could not be completed: they are delivered again."""
+    limit: RateLimit = NO_LIMIT
+    """The rate limit, as the task knew it at its end."""
 
 
 class OutcomeRecorder:

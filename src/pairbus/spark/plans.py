@@ -7,6 +7,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pairbus.spark.driver_tokens import Tokens
 from pairbus.spark.messages import ReceivedMessage
+from pairbus.spark.pace import RatePlan
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class PartitionPlan(InputPartition):
     """Destinations that get no messages in this micro-batch."""
     tokens: Tokens = field(default=(), repr=False)
     """The tokens of the driver, for a task without a credential."""
+    rate: RatePlan = field(default_factory=RatePlan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class BatchPlan:
     """The messages that the long polls received, by queue."""
     blocked: frozenset[str] = frozenset()
     """Destinations that get no messages in this micro-batch."""
+    rate: RatePlan = field(default_factory=RatePlan)
 
     def split(
         self, queues: Sequence[str], partitions: int, number: int, tokens: Tokens = ()
@@ -56,5 +59,7 @@ class BatchPlan:
             first = tuple(
                 self.first_messages[queue] for queue in share if queue in self.first_messages
             )
-            plans.append(PartitionPlan(tuple(share), first, max_messages, self.blocked, tokens))
+            plans.append(
+                PartitionPlan(tuple(share), first, max_messages, self.blocked, tokens, self.rate)
+            )
         return plans

@@ -15,6 +15,8 @@ from pairbus.spark.connections import client_for, management_for
 from pairbus.spark.driver_tokens import Tokens, deliver_tokens, request_tokens
 from pairbus.spark.locks import LockExpiry, is_short, wall_clock_ms
 from pairbus.spark.messages import ReceivedMessage, sequence_number_of
+from pairbus.spark.pace import Pace
+from pairbus.spark.paced_receive import receive_paced
 from pairbus.spark.plans import PartitionPlan
 from pairbus.spark.rows import ROWS_PER_BATCH
 
@@ -58,16 +60,17 @@ class QueueReader(Generic[Row]):
     def read(self, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows until the queues are empty or `max_messages` is reached."""
         deliver_tokens(plan.tokens)
+        pace = plan.rate.start()
         rows: list[Row] = []
         remaining = plan.max_messages
         first_messages = {message.queue: message for message in plan.first_messages}
         for queue in plan.queues:
             first = self._hold(first_messages.get(queue))
-            messages = in_order(queue, first, self._receive(queue, remaining))
+            messages = in_order(queue, first, self._receive(queue, remaining, pace))
             for row in self._converter.rows(queue, messages, plan):
                 rows.append(row)
                 remaining -= 1
-                if len(rows) >= ROWS_PER_BATCH:
+                if len(rows) >= min(ROWS_PER_BATCH, pace.slice_size):
                     yield self._converter.to_record_batch(rows)
                     rows = []
         if rows:
@@ -93,7 +96,7 @@ class QueueReader(Generic[Row]):
         self._converter.lock_was_renewed(first)
         return first._replace(locked_until=wall_clock_ms() + first.lock_ms)
 
-    def _receive(self, queue: str, count: int) -> Iterator[list[Delivery]]:
+    def _receive(self, queue: str, count: int, pace: Pace) -> Iterator[list[Delivery]]:
         if count <= 0:
             return
         # A new link for each micro-batch: settlement by lock token does not settle deliveries on
@@ -101,8 +104,8 @@ class QueueReader(Generic[Row]):
         client = client_for(self._options)
         try:
             with Receiver(client, queue, confirm=False) as receiver:
-                yield from receiver.receive_available(
-                    count, stop=lambda: not self._converter.wants_more()
+                yield from receive_paced(
+                    receiver, count, pace, stop=lambda: not self._converter.wants_more()
                 )
                 for _ in range(receiver.empty_receives):
                     self._converter.queue_was_empty(queue)

@@ -12,3 +12,5 @@ class TaskCommit(WriterCommitMessage):
     """Carries the outcome of a task from the worker to the driver."""
 
     outcome: Outcome
+    batch: str = ""
+    """The id of the micro-batch in reports of progress."""

@@ -44,16 +44,21 @@ class BacklogSourceFactory:
 
     options: SyphonOptions
     folder: Path | ServerFolder
+    cores: int | None = None
+    """The number of tasks that run at a time. None: it is not known."""
 
     def __call__(self, _: dict[str, str]) -> "BacklogSource":
-        return BacklogSource(self.options, self.folder)
+        return BacklogSource(self.options, self.folder, self.cores)
 
 
 class BacklogSource(DataSource):
     """The source and the sink of a syphon."""
 
-    def __init__(self, options: SyphonOptions, folder: Path | ServerFolder) -> None:
+    def __init__(
+        self, options: SyphonOptions, folder: Path | ServerFolder, cores: int | None = None
+    ) -> None:
         super().__init__({})
+        self._cores = cores
         self._options = options
         self._folder = folder
         self._files = StatusFiles(folder if isinstance(folder, Path) else folder.create())
@@ -63,9 +68,9 @@ class BacklogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         on_stop: Any = None if isinstance(self._folder, Path) else self._folder.remove
-        return backlog_stream_reader(self._options, self._files, on_stop)
+        return backlog_stream_reader(self._options, self._files, on_stop, self._cores)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        return BacklogSink(self._options, self._files.writer)
+        return BacklogSink(self._options, self._files)

@@ -51,9 +51,11 @@ class Pacer:
         *,
         lock_s: float = LONG_LOCK_S,
         left: bool = False,
+        limit: float | None = None,
     ) -> int:
         """Return the size of a micro-batch that starts now, at the last one's `rate`. `lock_s` is
-        the duration of the locks. `left`: the last one did not move all messages."""
+        the duration of the locks. `left`: the last one did not move all messages. `limit` is the
+        rate that the namespaces bear: tasks keep to it, so that they may last longer."""
         size = self._max_messages
         share = min(lock_s / LONG_LOCK_S, 1.0)
         if rate == 0 and share < 1:
@@ -64,8 +66,12 @@ class Pacer:
             size = min(size, max(1, smallest, int(rate * MAX_BATCH_S * share)))
         if halvings > 0:
             size = min(size, max(MIN_RETRY_BATCH, self._max_messages >> halvings))
+        if limit is not None:
+            limit = limit if self._max_rate is None else min(limit, self._max_rate)
+            size = min(size, max(1, int(limit * MAX_BATCH_S * share)))
         if self._max_rate is not None:
-            size = min(size, max(1, int(self._max_rate)))
+            if limit is None:
+                size = min(size, max(1, int(self._max_rate)))
             self._next_at = now + size / self._max_rate
         return size
 

@@ -5,12 +5,13 @@ import threading
 import time
 from typing import Any
 
-from pairbus.errors import AmqpError
+from pairbus.errors import AmqpError, Busy
 from pairbus.spark.emptiness import EmptinessCheck
 from pairbus.spark.long_polls import STEP_S, LongPolls
 from pairbus.spark.messages import ReceivedMessage, destination_of, sequence_number_of
 from pairbus.spark.plans import BatchPlan
 from pairbus.spark.stream_reader import wait_for_messages
+from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.occupied_queues import OccupiedQueues
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.pacing import MAX_HALVINGS, BlockedReadBackoff, Pacer
@@ -53,7 +54,10 @@ class BacklogPlanner:
         probe: PrimaryProbe,
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
+        rate: DrainRate,
+        partitions: int,
     ) -> None:
+        """At most `partitions` tasks run at a time."""
         self._only = options.only
         self._stuck_after_s = options.stuck_after.total_seconds()
         self._polls = polls
@@ -63,6 +67,8 @@ class BacklogPlanner:
         self._probe = probe
         self._reporter = reporter
         self._writer_status = writer_status
+        self._rate = rate
+        self._partitions = partitions
         self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
         self._blocked_reads = BlockedReadBackoff()
         self._pause = threading.Event()
@@ -89,7 +95,10 @@ class BacklogPlanner:
                     return batch
                 # The locks were lost meanwhile, or other messages have to be moved first.
                 self._pause.wait(STEP_S)
-            elif (error := self._polls.error) is not None:
+            elif isinstance(error := self._polls.error, Busy):
+                self._note_throttled(error)
+                self._polls.wait_for_message(STEP_S)
+            elif error is not None:
                 self._reporter.report(waiting=self._not_receivable, error=str(error))
                 if not self._was_reached:  # otherwise the namespace is expected to come back
                     return None
@@ -167,11 +176,19 @@ class BacklogPlanner:
         if admission is Admission.FEW:
             halvings = MAX_HALVINGS
         size = self._pacer.size(
-            now, writer.rate, halvings, lock_s=lock_s, left=writer.left.total() > 0
+            now,
+            writer.rate,
+            halvings,
+            lock_s=lock_s,
+            left=writer.left.total() > 0,
+            limit=self._rate.batch_rate(time.time()),
         )
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
         first_messages = self._polls.take({message.queue for message in messages})
-        return BatchPlan(size, first_messages, blocked) if first_messages else None
+        if not first_messages:
+            return None
+        tasks = min(self._partitions, len(first_messages))
+        return BatchPlan(size, first_messages, blocked, self._rate.plan(tasks))
 
     def _is_occupied(self, message: ReceivedMessage) -> bool:
         return self._occupied.is_occupied(
@@ -192,11 +209,19 @@ class BacklogPlanner:
         )
         return problem is not None
 
+    def _note_throttled(self, error: Busy) -> None:
+        """Slow down. The namespace is available, so this is not an error of the backlog."""
+        self._rate.note_throttled(error, time.time())
+        self._reporter.report(waiting=True)
+
     def _is_drained(self) -> bool:
         """Peek at the queues: a message that cannot be received may be locked, by another receiver
         or because its destination failed."""
         try:
             self._not_receivable = not self._emptiness.are_empty()
+        except Busy as exc:
+            self._note_throttled(exc)
+            return False
         except AmqpError as exc:
             self._reporter.report(waiting=self._not_receivable, error=str(exc))
             return False

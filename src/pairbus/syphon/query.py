@@ -177,7 +177,9 @@ class Syphon:
             factory = BacklogSourceFactory(options, server_folder)
             checkpoint = server_folder.checkpoint
         else:
-            factory = BacklogSourceFactory(options, self._folder.path)
+            cores = spark.sparkContext.defaultParallelism
+            factory = BacklogSourceFactory(options, self._folder.path, cores)
+            StatusFiles(self._folder.path).progress.create()
             checkpoint = str(self._folder.path / "checkpoint")
         register_source(spark, name, BACKLOG_SCHEMA, factory)
         if not remote:

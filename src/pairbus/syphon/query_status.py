@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pairbus.spark.error_summary import error_summary
 from pairbus.syphon.reader_status import ReaderStatus
 from pairbus.syphon.status_file import StatusFiles, status_from_json
+from pairbus.syphon.task_progress import with_progress
 from pairbus.syphon.writer_status import WriterStatus
 
 
@@ -41,7 +42,9 @@ class FileReports:
         self._files = files
 
     def read(self) -> tuple[ReaderStatus, WriterStatus]:
-        return self._files.reader.read(), self._files.writer.read()
+        reports = self._files.progress.read()
+        reader = self._files.reader.read()
+        return reader, with_progress(self._files.writer.read(), reports)
 
 
 class ProgressReports:

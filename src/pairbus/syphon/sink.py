@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -10,45 +11,62 @@ from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.task_commit import TaskCommit
+from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.missing_destinations import expired_destinations
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.status_file import StatusFile
-from pairbus.syphon.writer_status import WriterStatus
+from pairbus.syphon.status_file import StatusFiles
 
 
 class BacklogSink(DataSourceStreamArrowWriter):
     """Sends rows of `BACKLOG_SCHEMA` to their destinations, and reports the outcome."""
 
-    def __init__(self, options: SyphonOptions, status_file: StatusFile[WriterStatus]) -> None:
+    def __init__(self, options: SyphonOptions, files: StatusFiles) -> None:
         self._primary = options.primary
         self._secondary = options.secondary
         self._usage = options.usage
-        self._status_file = status_file
+        self._status_file = files.writer
+        self._rate = DrainRate(files.rate, options.max_rate)
+        self._progress = files.progress
+        self._batch = uuid4().hex
         self._grace = options.missing_destination_grace
         self._started_at = time.time()
         self._expired = expired_destinations(
-            status_file.read().missing_since, self._grace, self._started_at
+            files.writer.read().missing_since, self._grace, self._started_at
         )
         # Spark creates the sink in the driver, for each micro-batch.
         self._tokens = request_tokens([options.primary, options.secondary])
+        self._rate_plan = self._rate.planned()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         deliver_tokens(self._tokens)
         forwarder = Forwarder(
-            self._primary, self._secondary, usage=self._usage, expired=self._expired
+            self._primary,
+            self._secondary,
+            usage=self._usage,
+            expired=self._expired,
+            pace=self._rate_plan.start(),
         )
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]
             forwarder.forward(RestoredMessage(*row) for row in zip(*columns, strict=True))
+            self._progress.report(self._batch, forwarder.moved)
         outcome = forwarder.finish()
         self._usage.flush()
-        return TaskCommit(outcome)
+        return TaskCommit(outcome, self._batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        outcomes = [message.outcome for message in messages if isinstance(message, TaskCommit)]
+        commits = [message for message in messages if isinstance(message, TaskCommit)]
+        outcomes = [commit.outcome for commit in commits]
+        # Not that of this object: Spark creates another one for the commit.
+        batches = {commit.batch for commit in commits}
         status = self._status_file.read()
         status.add(outcomes, time.time(), started_at=self._started_at, grace=self._grace)
+        for batch in batches:
+            status.end_batch(batch)
         self._status_file.write(status)
+        for batch in batches:
+            self._progress.remove(batch)
+        self._rate.learn(outcome.limit for outcome in outcomes)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         # What the successful tasks have sent is sent, although the micro-batch failed.

@@ -25,6 +25,7 @@ from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.stream_reader import QueueStreamReader
 from pairbus.spark.usage import UsageRecorder
+from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
 from pairbus.syphon.primary_probe import PrimaryProbe, try_connecting
@@ -48,10 +49,14 @@ micro-batches."""
 
 
 def backlog_stream_reader(
-    options: SyphonOptions, files: StatusFiles, on_stop: Callable[[], None] | None = None
+    options: SyphonOptions,
+    files: StatusFiles,
+    on_stop: Callable[[], None] | None = None,
+    cores: int | None = None,
 ) -> QueueStreamReader:
     """Return the reader of the backlog queues. Each queue is one task, so that a slow one holds up
-    no other, and executors that come late take their part."""
+    no other, and executors that come late take their part. `cores` is how many run at a time, as
+    far as it is known."""
     usage = options.usage
     planner = BacklogPlanner(
         options,
@@ -72,6 +77,8 @@ def backlog_stream_reader(
         probe=PrimaryProbe(lambda: try_connecting(options.primary)),
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
+        rate=DrainRate(files.rate, options.max_rate),
+        partitions=cores or len(options.backlog_queues),
     )
     return QueueStreamReader(
         options.backlog_queues,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pairbus.syphon.reader_status import ReaderStatus
+from pairbus.syphon.task_progress import TaskProgress
 from pairbus.syphon.writer_status import WriterStatus
 
 Status = TypeVar("Status", bound=ReaderStatus | WriterStatus)
@@ -50,6 +51,9 @@ class StatusFiles:
     def __init__(self, folder: Path) -> None:
         self.reader = StatusFile(folder / "reader.json", ReaderStatus)
         self.writer = StatusFile(folder / "writer.json", WriterStatus)
+        self.rate = folder / "rate.json"
+        """The rate limit (`RateFile`)."""
+        self.progress = TaskProgress(folder / "progress")
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:

@@ -17,6 +17,9 @@ MAX_MISSING_BLOCK_S = 60.0
 """The maximum for a destination that does not exist. Each attempt receives some messages, which is
 billed."""
 
+KNOWN_BATCHES = 3
+"""The reports of older micro-batches have been removed."""
+
 
 @dataclass(slots=True)
 class WriterStatus:
@@ -51,6 +54,8 @@ class WriterStatus:
     updated_at: float = 0.0
     rate: float = 0.0
     """Messages a second of the last micro-batch."""
+    ended_batches: list[str] = field(default_factory=list)
+    """The ids of the last micro-batches, for `TaskProgress`."""
 
     def __post_init__(self) -> None:
         # In a status that comes from a JSON file these are plain dictionaries.
@@ -110,6 +115,10 @@ class WriterStatus:
         for path in {*moved, *errors}:
             if path not in missing or moved[path]:
                 self.missing_since.pop(path, None)
+
+    def end_batch(self, batch: str) -> None:
+        """Take note that the totals include a micro-batch."""
+        self.ended_batches = [*self.ended_batches[-KNOWN_BATCHES:], batch]
 
     def _update_failures(
         self,

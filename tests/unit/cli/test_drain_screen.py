@@ -12,8 +12,8 @@ from pairbus.cli.drain_screen import (
     WINDOW_S,
     DrainScreen,
     RateMeter,
-    seconds_to_go,
 )
+from pairbus.syphon.progress import DrainProgress
 
 
 @dataclass
@@ -32,9 +32,20 @@ def drain_screen(*, terminal: bool = True) -> tuple[DrainScreen, io.StringIO, io
     return DrainScreen(*consoles), out, err
 
 
+def progress_of(moved: int, remaining: int | None, seconds: float = 10.0) -> DrainProgress:
+    """Return the progress of a drain that has moved messages in some seconds."""
+    progress = DrainProgress()
+    progress.add(0.0, 0)
+    if remaining is not None:
+        progress.add_count(0.0, 0, moved + remaining)
+    progress.add(seconds, moved)
+    return progress
+
+
 def panel(status: Status, remaining: int | None, meter: RateMeter) -> list[str]:
     screen, out, _ = drain_screen()
-    screen._out.print(screen.panel(status, remaining, meter))
+    progress = progress_of(status.moved.total(), remaining)
+    screen._out.print(screen.panel(status, progress, meter))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -50,12 +61,6 @@ def test_rate_is_measured_over_the_last_seconds():
         meter.add(second, Counter(a=1900, b=19))
 
     assert meter.rate() == 0.0
-
-
-def test_time_to_go_is_unknown_without_a_count_or_a_rate():
-    assert seconds_to_go(100, 50.0) == 2.0
-    assert seconds_to_go(None, 50.0) is None
-    assert seconds_to_go(100, 0.0) is None
 
 
 def test_panel_has_a_bar_and_a_line_for_each_destination():
@@ -91,12 +96,13 @@ def test_panel_shows_a_limited_number_of_destinations():
 
 def test_without_a_terminal_a_line_is_printed_every_few_seconds():
     screen, out, err = drain_screen(terminal=False)
-    meter = RateMeter()
+    meter, progress = RateMeter(), DrainProgress()
+    progress.add_count(0.0, 0, 400)
     with screen:
         for half in range(41):
             moved = Counter(orders=10 * half)
-            meter.add(half / 2, moved)
-            screen.show(Status(moved, {"bills": "is down"}), 400 - 10 * half, meter, half / 2)
+            progress.add(half / 2, moved.total())
+            screen.show(Status(moved, {"bills": "is down"}), progress, meter, half / 2)
 
     assert out.getvalue().splitlines() == [
         "0 moved, 400 remaining, 0/s",
@@ -106,3 +112,34 @@ def test_without_a_terminal_a_line_is_printed_every_few_seconds():
         "400 moved, 0 remaining, 20/s",
     ]
     assert err.getvalue() == "bills: is down\n"
+
+
+def test_bar_grows_within_a_micro_batch_and_never_shrinks():
+    """New messages make the total larger, and a count never makes it smaller."""
+    screen, _, _ = drain_screen()
+    progress, meter = DrainProgress(), RateMeter()
+    totals, shares = [], []
+    for second in range(60):
+        removed = 100 * second
+        if second % 5 == 0:  # a count that lags behind, as messages are completed late
+            progress.add_count(second, removed, 10_000 - removed + (50 if second % 2 else 0))
+        progress.add(second, removed)
+        totals.append(progress.total)
+        shares.append(progress.done / progress.total)
+        screen.panel(Status(Counter(orders=removed)), progress, meter)
+    assert totals == sorted(totals)
+    assert shares[1:20] == sorted(shares[1:20])
+    assert 0.5 < shares[-1] < 0.6
+
+
+def test_panel_of_another_backlog_starts_at_zero():
+    screen, out, _ = drain_screen()
+    progress, meter = progress_of(500, 0), RateMeter()
+    status = Status(Counter(orders=500))
+    progress.add_count(11.0, 500, 0)
+    screen._out.print(screen.panel(status, progress, meter))
+    assert "waiting for messages" in out.getvalue()
+
+    progress.add_count(12.0, 500, 200)
+    screen._out.print(screen.panel(status, progress, meter))
+    assert "0 moved, 200 remaining" in out.getvalue()

@@ -11,6 +11,7 @@ import pytest
 
 from pairbus.backlog.syphon_file import SyphonSummary, parse_syphon_status
 from pairbus.cli.syphon_run import write_status_file
+from pairbus.syphon.progress import DrainProgress
 from pairbus.syphon.status import initial_status
 
 
@@ -30,11 +31,18 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
         errors={"down": "disabled"},
     )
 
-    write_status_file(path, status, remaining, 2.5)
+    progress = DrainProgress()
+    progress.add(0.0, 1)
+    if remaining is not None:
+        progress.add_count(0.0, 1, 8)
+    progress.add(2.0, 6)
+
+    write_status_file(path, status, progress)
     summary = parse_syphon_status(json.loads(path.read_text()), time.time())
 
     reasons = {"orders": {"Refused": 2}}
-    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5, reasons)
+    seconds = None if remaining is None else 3 / 2.5
+    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5, reasons, seconds)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +57,7 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
 def test_file_of_a_syphon_that_ended_says_how(tmp_path: Path, ended: str, problem: str) -> None:
     path = tmp_path / "status.json"
 
-    write_status_file(path, initial_status(), None, 0, ended)
+    write_status_file(path, initial_status(), DrainProgress(), ended)
     values = json.loads(path.read_text())
     summary = parse_syphon_status(values, time.time())
 

@@ -89,3 +89,18 @@ def test_blocked_queues_are_read_less_often_while_there_is_no_progress():
     assert waits == [30, 60, 120, 240, 480, 900, 900, 900]
     assert backoff.is_due(now + 1, moved=1)
     assert backoff.is_due(now + 1 + BLOCKED_READ_S, moved=1)
+
+
+@pytest.mark.rule("Y9")
+def test_micro_batch_lasts_as_long_as_others_at_the_rate_that_namespaces_bear():
+    pacer = Pacer(100_000, None)
+    assert pacer.size(0.0, 5000.0, limit=400.0) == int(400 * MAX_BATCH_S)
+    assert pacer.size(0.0, 5000.0, limit=0.01) == 1
+
+
+@pytest.mark.rule("Y9")
+def test_cap_limits_the_size_and_the_next_micro_batch():
+    pacer = Pacer(100_000, 50.0)
+    size = pacer.size(0.0, 0.0, limit=400.0)
+    assert size == int(50 * MAX_BATCH_S)
+    assert pacer.wait_s(1.0) == pytest.approx(size / 50 - 1)

@@ -7,8 +7,10 @@ from typing import Any, cast
 import pytest
 
 from pairbus.amqp.client import ClientOptions
+from pairbus.errors import AmqpError, Busy
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.syphon import planner as planner_module
+from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
 from pairbus.syphon.primary_probe import PrimaryProbe
@@ -23,9 +25,8 @@ from tests.messages import message
 class ReceivedMessages:
     """The messages that long polls have received."""
 
-    error = None
-
     def __init__(self, *messages: ReceivedMessage) -> None:
+        self.error: AmqpError | None = None
         self.received = {message.queue: message for message in messages}
         self.taken = False
 
@@ -34,6 +35,11 @@ class ReceivedMessages:
 
     def wait_until_known(self, seconds: float) -> bool:
         return True
+
+    def wait_for_message(self, seconds: float) -> None:
+        """Let the throttling end, and a message arrive."""
+        self.error = None
+        self.received["q"] = ReceivedMessage("q", to_backlog(message("m"), "orders"))
 
     def messages(self) -> list[ReceivedMessage]:
         return list(self.received.values())
@@ -67,6 +73,8 @@ def planner_for(polls: ReceivedMessages, folder: Path, blocked: dict[str, float]
         probe=PrimaryProbe(lambda: None),
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
+        rate=DrainRate(files.rate, None),
+        partitions=2,
     )
 
 
@@ -88,3 +96,16 @@ def test_messages_for_destinations_that_are_blocked_for_long_are_not_read_again_
     assert (batches, polls.taken) == ([None] * 3, False)
     polls.received["q"] = ReceivedMessage("q", to_backlog(message("n"), "other"))
     assert planner.next_batch(available_now=False) is not None
+
+
+@pytest.mark.rule("Y9")
+def test_throttled_polls_slow_the_drain_and_do_not_end_it(tmp_path: Path) -> None:
+    polls = ReceivedMessages()
+    polls.error = Busy("Error code : 50009. Please wait 2 seconds and try again.")
+    planner = planner_for(polls, tmp_path, {})
+
+    batch = planner.next_batch(available_now=True)
+
+    assert batch is not None
+    assert batch.rate.limit.rate(time.time()) == 0.0  # for as long as the namespace asks
+    assert StatusFiles(tmp_path).reader.read().error is None

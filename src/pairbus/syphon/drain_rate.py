@@ -1,0 +1,62 @@
+"""The rate limit of a syphon, in the processes of the driver.
+
+The planner puts it into micro-batches, and the sink collects what tasks have learned. The tasks of
+the driver's machine share the file, so they learn from each other at once.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pairbus.errors import Busy
+from pairbus.spark.pace import RatePlan
+from pairbus.spark.rate_control import DEFAULT_WAIT_S, RateLimit, latest, requested_wait_s
+from pairbus.spark.rate_file import RateFile
+
+
+class DrainRate:
+    """The rate limit of a syphon, and the plan that follows from it."""
+
+    def __init__(self, path: Path, max_rate: float | None) -> None:
+        self._path = path
+        self._file = RateFile(path)
+        self._tasks_path = path.with_name("tasks")
+        self._tasks: int | None = None
+        self._max_rate = max_rate
+
+    def batch_rate(self, now: float) -> float | None:
+        """Return the messages a second of a micro-batch that starts now. None: no limit."""
+        return self._file.read().batch_rate(now)
+
+    def plan(self, tasks: int) -> RatePlan:
+        """Return the plan of a micro-batch with this number of tasks at a time, and store that
+        number for `planned`."""
+        if tasks != self._tasks:
+            self._tasks = tasks
+            self._tasks_path.write_text(str(tasks))
+        return self._plan(tasks)
+
+    def planned(self) -> RatePlan:
+        """Return the plan of the micro-batch that was planned last, in another process."""
+        try:
+            tasks = int(self._tasks_path.read_text())
+        except (OSError, ValueError):
+            tasks = 1
+        return self._plan(tasks)
+
+    def _plan(self, tasks: int) -> RatePlan:
+        return RatePlan(
+            limit=self._file.read(), max_rate=self._max_rate, tasks=tasks, file=self._path
+        )
+
+    def note_throttled(self, error: Busy, now: float) -> None:
+        """Take note that the driver itself was throttled, when it polled or peeked."""
+        wait_s = requested_wait_s(error)
+        limit = self._file.read()
+        self._file.write(limit.throttled(now, DEFAULT_WAIT_S if wait_s is None else wait_s, None))
+
+    def learn(self, limits: Iterable[RateLimit]) -> None:
+        """Store what tasks have learned, on this machine or others."""
+        before = self._file.read()
+        after = latest([before, *limits])
+        if after != before:
+            self._file.write(after)
