@@ -2,20 +2,23 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
 
+from pairbus.cli.configuration_options import ConfigFileOfAll, PairingNameOfAll
 from pairbus.cli.console import check_java, consoles, print_error, print_warning
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
+    DEFAULT_BACKLOG_QUEUES,
     BacklogQueues,
-    Primary,
+    PairingSettings,
     PrimaryName,
-    Secondary,
-    target_of,
+    SyphonPrimary,
+    SyphonSecondary,
+    required,
     uses_entra,
 )
 from pairbus.cli.syphon_dry_run import print_dry_run
@@ -29,12 +32,18 @@ if TYPE_CHECKING:
 USAGE_ERROR = 2
 EXAMPLE = "Example: PAIRBUS_PRIMARY=… PAIRBUS_SECONDARY=… pairbus syphon --once"
 
+app = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 
+
+@app.callback(epilog=EXAMPLE)
 def syphon(
-    primary: Primary,
-    secondary: Secondary,
+    context: typer.Context,
+    primary: SyphonPrimary = None,
+    secondary: SyphonSecondary = None,
     primary_name: PrimaryName = None,
-    backlog_queues: BacklogQueues = 10,
+    backlog_queues: BacklogQueues = DEFAULT_BACKLOG_QUEUES,
+    config: ConfigFileOfAll = None,
+    pairing: PairingNameOfAll = None,
     transport: Transport = "tcp",
     proxy: ProxyUrl = None,
     ca_file: CaFile = None,
@@ -113,25 +122,21 @@ def syphon(
     Exit status: 0 drained, or stopped without --once; 1 failed; 2 invalid option; 3 stuck: messages
     remain, and there is no progress; 4 stopped before --once was complete.
     """
-    from pairbus.amqp.client import ClientOptions
-    from pairbus.amqp.client.default_credential import default_credential
-    from pairbus.servicebus.namespace_access import NamespaceAccess
-    from pairbus.syphon.options import SyphonOptions, TimeToLive
+    if context.invoked_subcommand is not None:
+        return
+    from pairbus.syphon.options import TimeToLive
 
     out, err = consoles()
     try:
-        # Checks the same options first, with errors in the terms of the command line.
-        network = NetworkOptions(transport, proxy, ca_file)
-        target_of(primary, secondary, primary_name, backlog_queues, 30, network, needs_primary=True)
-        fields = network.client_fields()
-        credential = default_credential() if uses_entra(primary, secondary) else None
-        options = SyphonOptions(
-            primary=ClientOptions.from_access(NamespaceAccess.parse(primary, credential), **fields),
-            secondary=ClientOptions.from_access(
-                NamespaceAccess.parse(secondary, credential), **fields
-            ),
+        settings = PairingSettings(
+            primary=required("primary", primary),
+            secondary=required("secondary", secondary),
             primary_name=primary_name,
-            backlog_queue_count=backlog_queues,
+            backlog_queues=backlog_queues,
+            network=NetworkOptions(transport, proxy, ca_file),
+        )
+        options = _syphon_options(
+            settings,
             only=tuple(only or ()),
             max_rate=max_rate,
             ttl=cast(TimeToLive, ttl),
@@ -156,6 +161,30 @@ def syphon(
         print_warning(err, "Stopped.")
         status = STOPPED if once or dry_run else DRAINED
     raise typer.Exit(status)
+
+
+def _syphon_options(settings: PairingSettings, **fields: Any) -> "SyphonOptions":
+    """Return the options of a syphon for a pairing. Raises ConfigurationError."""
+    from pairbus.amqp.client import ClientOptions
+    from pairbus.amqp.client.default_credential import default_credential
+    from pairbus.servicebus.namespace_access import NamespaceAccess
+    from pairbus.syphon.options import SyphonOptions
+
+    # Checks the same values first, with errors in the terms of the command line.
+    settings.target(30, needs_primary=True)
+    primary, secondary = settings.primary, settings.secondary
+    assert primary is not None
+    credential = default_credential() if uses_entra(primary, secondary) else None
+    network = settings.network.client_fields()
+    return SyphonOptions(
+        primary=ClientOptions.from_access(NamespaceAccess.parse(primary, credential), **network),
+        secondary=ClientOptions.from_access(
+            NamespaceAccess.parse(secondary, credential), **network
+        ),
+        primary_name=settings.primary_name,
+        backlog_queue_count=settings.backlog_queues,
+        **fields,
+    )
 
 
 def _check_status_file(path: Path | None) -> None:
