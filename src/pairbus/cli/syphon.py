@@ -64,6 +64,14 @@ def syphon(
     max_rate: Annotated[
         float | None, typer.Option(help="Maximum number of messages a second.", min=0.001)
     ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for Parquet files with every moved message. A message may be in it twice, "
+            "and is never missing.",
+            file_okay=False,
+        ),
+    ] = None,
     ttl: Annotated[
         str,
         typer.Option(
@@ -139,6 +147,7 @@ def syphon(
             settings,
             only=tuple(only or ()),
             max_rate=max_rate,
+            archive=None if archive is None else str(archive.absolute()),
             ttl=cast(TimeToLive, ttl),
             poll=timedelta(seconds=poll),
             stuck_after=timedelta(seconds=stuck_after),

@@ -28,13 +28,14 @@ class Forwarder:
         source: ClientOptions | None,
         *,
         usage: UsageRecorder = NO_USAGE,
+        settler: Settler | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`target` is the namespace of the destinations. `source` is the namespace that holds the
-        locks; None: messages have no locks."""
+        locks; None: messages have no locks. `settler` replaces the usual one for it."""
         self._target = target
         self._now_ms = now_ms
-        self._recorder = OutcomeRecorder(Settler(source, usage), usage)
+        self._recorder = OutcomeRecorder(settler or Settler(source, usage), usage)
         self._senders: dict[str, DestinationSender] = {}
 
     def forward(self, messages: Iterable[RestoredMessage]) -> None:

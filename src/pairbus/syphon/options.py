@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal, get_args
 
 from pairbus.amqp.client import (
@@ -50,6 +51,10 @@ class SyphonOptions:
     """The highest number of messages in a micro-batch."""
     poll: timedelta = timedelta(minutes=15)
     """How long a receive waits for a message while the backlog is empty. Each one is billed."""
+    archive: str | None = None
+    """A folder for Parquet files with every moved message, on each machine of the query or shared
+    by them. A message may be in it twice, and is never missing; see docs/syphon.md. None: no
+    archive."""
     ledger: str | None = None
     """A folder for the usage ledger, on each machine of the query; see docs/cost.md. None: no
     ledger."""
@@ -73,6 +78,11 @@ class SyphonOptions:
         for name in ("backlog_queue_count", "max_messages_per_trigger"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.archive is not None and not Path(self.archive).is_absolute():
+            raise ConfigurationError(
+                f"archive must be the absolute path of a folder, not {self.archive!r}: workers "
+                "have other working directories."
+            )
         if self.max_rate is not None and not self.max_rate > 0:
             raise ConfigurationError(f"max_rate must be above 0, not {self.max_rate}.")
         if self.ttl not in get_args(TimeToLive):

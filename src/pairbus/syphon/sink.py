@@ -10,6 +10,7 @@ from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import TaskCommit
+from pairbus.syphon.archive import ArchivingSettler
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.status_file import StatusFile
 from pairbus.syphon.writer_status import WriterStatus
@@ -22,13 +23,17 @@ class BacklogSink(DataSourceStreamArrowWriter):
         self._primary = options.primary
         self._secondary = options.secondary
         self._usage = options.usage
+        self._archive = options.archive
         self._status_file = status_file
         # Spark creates the sink in the driver, for each micro-batch.
         self._tokens = request_tokens([options.primary, options.secondary])
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         deliver_tokens(self._tokens)
-        forwarder = Forwarder(self._primary, self._secondary, usage=self._usage)
+        settler = None
+        if self._archive is not None:
+            settler = ArchivingSettler(self._secondary, self._usage, self._archive)
+        forwarder = Forwarder(self._primary, self._secondary, usage=self._usage, settler=settler)
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]
             forwarder.forward(RestoredMessage(*row) for row in zip(*columns, strict=True))
