@@ -61,6 +61,15 @@ def syphon(
         list[str] | None,
         typer.Option(help="Move only messages for this queue or topic. Can be repeated."),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITION",
+            help='Move only messages for which this SQL expression is true, such as "destination '
+            "= 'orders' AND subject LIKE 'new%'\". docs/syphon.md lists the columns. Other "
+            "messages stay in the backlog.",
+        ),
+    ] = None,
     max_rate: Annotated[
         float | None, typer.Option(help="Maximum number of messages a second.", min=0.001)
     ] = None,
@@ -125,7 +134,7 @@ def syphon(
     Runs until Ctrl-C, which finishes the current batch. A second Ctrl-C stops at once.
 
     With --once, runs until every backlog queue is empty, and waits for messages that another
-    receiver has locked. With --only, messages for other destinations may stay.
+    receiver has locked. With --only and --where, other messages may stay.
 
     Exit status: 0 drained, or stopped without --once; 1 failed; 2 invalid option; 3 stuck: messages
     remain, and there is no progress; 4 stopped before --once was complete.
@@ -146,6 +155,7 @@ def syphon(
         options = _syphon_options(
             settings,
             only=tuple(only or ()),
+            where=where,
             max_rate=max_rate,
             archive=None if archive is None else str(archive.absolute()),
             ttl=cast(TimeToLive, ttl),
@@ -154,6 +164,10 @@ def syphon(
             ledger=None if no_ledger else str((ledger or ledger_folder()).absolute()),
         )
         _check_status_file(status_file)
+        if dry_run and where is not None:
+            raise ConfigurationError(
+                "--dry-run does not start Spark, which --where needs. Use one of them."
+            )
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc

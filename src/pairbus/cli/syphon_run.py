@@ -15,12 +15,13 @@ from pairbus.cli.drain_screen import DrainScreen, RateMeter, seconds_to_go
 from pairbus.cli.formatting import messages
 from pairbus.cli.spark_errors import error_summary
 from pairbus.cli.threads import run_in_thread
+from pairbus.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
     from pairbus.syphon.status import SyphonStatus
 
-DRAINED, FAILED, STUCK, STOPPED = 0, 1, 3, 4
+DRAINED, FAILED, USAGE_ERROR, STUCK, STOPPED = 0, 1, 2, 3, 4
 REFRESH_S = 0.5
 COUNT_S = 5.0
 STATUS_FILE_S = 1.0
@@ -53,6 +54,9 @@ class SyphonRun:
         try:
             # In the main thread, Spark would replace our handler of Ctrl-C with its own.
             run_in_thread(lambda: self._syphon.start(once=self._once))
+        except ConfigurationError as exc:
+            print_error(err, exc)
+            return USAGE_ERROR
         except Exception as exc:  # noqa: BLE001  any error of Spark
             print_error(err, f"Spark did not start: {error_summary(exc)}")
             return FAILED

@@ -5,6 +5,7 @@ A thread in the driver therefore keeps one credit on each queue. The message tha
 locked, and is the first one of the next micro-batch.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from uuid import UUID
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
 from pairbus.amqp.events import Delivery
 from pairbus.errors import AmqpError, EntityNotFound, LinkLost, LockLost
+from pairbus.servicebus.management import ABANDONED
 from pairbus.spark.messages import ReceivedMessage, destination_of, lock_expiry_ms
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
 from pairbus.usage.operations import OperationKind, Purpose
@@ -44,6 +46,8 @@ class _QueuePoll:
         self.locked_at = 0.0
         self.paused = False
         """A task reads the queue. A poll would take a message out of the order of the task."""
+        self.releasing = False
+        """The message and the credit are to be given back."""
         self.missing_until = 0.0
         """The queue does not exist, and is not tried again before this time."""
 
@@ -85,6 +89,15 @@ class LongPolls:
                 target=self._run, name="pairbus long polls", daemon=True
             )
             self._thread.start()
+
+    def release(self) -> None:
+        """Hold no message and no credit until `resume`. The messages that were not taken can be
+        received again, in their positions. Returns at once."""
+        with self._changed:
+            for poll in self._polls.values():
+                if not poll.paused or poll.message is not None:
+                    poll.paused = poll.releasing = True
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """End the polls. Messages that were not taken can be received again after their locks."""
@@ -161,6 +174,8 @@ class LongPolls:
     def _step(self) -> None:
         """Grant credit where it is due, and collect what has arrived."""
         for poll in self._polls.values():
+            if poll.releasing:
+                self._release(poll)
             self._grant(poll)
             self._renew(poll)
             self._client.renew_token(poll.receiver.path)
@@ -195,6 +210,27 @@ class LongPolls:
                 poll.missing_until = now + MISSING_RETRY_S
             else:
                 poll.credit_since = self._now()
+
+    def _release(self, poll: _QueuePoll) -> None:
+        if poll.credit_since is not None:
+            deliveries = poll.receiver.drain()
+            if not deliveries:
+                self._record_empty_poll(poll)
+            poll.credit_since = None
+            with self._changed:
+                self._store(poll, deliveries)
+        poll.releasing = False
+        message = poll.message
+        if message is None or message.lock_token is None:
+            return
+        with self._changed:
+            poll.message = None
+        with contextlib.suppress(LockLost):
+            poll.management.settle([UUID(bytes_le=message.lock_token)], ABANDONED)
+        if self._usage.enabled:
+            destination = destination_of(message.payload) or ""
+            self._usage.add_settlements(OperationKind.ABANDON, [destination])
+            self._usage.flush()
 
     def _store(self, poll: _QueuePoll, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:

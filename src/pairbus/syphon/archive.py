@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.errors import DecodeError
 from pairbus.servicebus.management import COMPLETED
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage
-from pairbus.spark.rows import arrow_types, to_record_batch
+from pairbus.spark.rows import arrow_types, decode_or_null
 from pairbus.spark.settler import Settler
 from pairbus.spark.usage import UsageRecorder
 
@@ -107,7 +106,9 @@ class ArchivingSettler(Settler):
 
 def archive_batch(messages: Sequence[RestoredMessage], moved_ms: int) -> pa.RecordBatch:
     """Return messages as rows of `ARCHIVE_SCHEMA`."""
-    decoded = _decode(messages)
+    # A transformation may have written a payload that only the primary can read.
+    received = [ReceivedMessage(message.queue, message.payload) for message in messages]
+    decoded = decode_or_null(received, DECODED)
     columns = {
         "queue": [message.queue for message in messages],
         "destination": [message.destination for message in messages],
@@ -120,23 +121,6 @@ def archive_batch(messages: Sequence[RestoredMessage], moved_ms: int) -> pa.Reco
         for name, type_ in _TYPES.items()
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(_TYPES))
-
-
-def _decode(messages: Sequence[RestoredMessage]) -> pa.RecordBatch:
-    received = [ReceivedMessage(message.queue, message.payload) for message in messages]
-    try:
-        return to_record_batch(received, DECODED)
-    except DecodeError:  # a transformation may have written a payload that only the primary reads
-        empty = pa.RecordBatch.from_arrays(
-            [pa.nulls(1, _TYPES[name]) for name in DECODED], names=list(DECODED)
-        )
-        batches = []
-        for message in received:
-            try:
-                batches.append(to_record_batch([message], DECODED))
-            except DecodeError:
-                batches.append(empty)
-        return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _sync(path: Path) -> None:

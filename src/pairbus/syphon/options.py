@@ -45,6 +45,9 @@ class SyphonOptions:
     value minus the time spent in the backlog; expired messages are dead-lettered."""
     only: tuple[str, ...] = ()
     """Move only messages for these paths. Empty: all messages."""
+    where: str | None = None
+    """Move only messages for which this SQL expression of Spark is true; docs/syphon.md lists its
+    columns. Messages that have to be dead-lettered always are. None: all messages."""
     max_rate: float | None = None
     """The highest number of messages a second. None: no limit."""
     max_messages_per_trigger: int = 100_000

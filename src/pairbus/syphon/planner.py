@@ -10,6 +10,7 @@ from pairbus.spark.messages import ReceivedMessage, destination_of
 from pairbus.spark.plans import BatchPlan
 from pairbus.spark.stream_reader import wait_for_messages
 from pairbus.syphon.emptiness import EmptinessCheck
+from pairbus.syphon.filtered_reads import FilteredReads
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.pacing import BlockedReadBackoff, Pacer
 from pairbus.syphon.reader_status import ReaderReporter
@@ -43,8 +44,11 @@ class BacklogPlanner:
         emptiness: EmptinessCheck,
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
+        is_filtered: bool = False,
     ) -> None:
+        """`is_filtered`: not every message is to be moved."""
         self._only = options.only
+        self._filtered_reads = FilteredReads() if is_filtered else None
         self._stuck_after_s = options.stuck_after.total_seconds()
         self._polls = polls
         self._emptiness = emptiness
@@ -66,6 +70,9 @@ class BacklogPlanner:
             if pause_s > 0:
                 # Not for long: Spark cannot stop the query while this call lasts.
                 threading.Event().wait(min(pause_s, STEP_S))
+            elif self._all_were_dropped(available_now=available_now):
+                if available_now:
+                    return None
             elif messages := wait_for_messages(self._polls, until_known=available_now):
                 batch = self._plan(messages)
                 if batch is not None:
@@ -121,10 +128,34 @@ class BacklogPlanner:
             ):
                 break
             pause.wait(STEP_S)
+        if self._filtered_reads is not None:
+            self._filtered_reads.planned(now, writer.removed)
         size = self._pacer.size(now, writer.rate, writer.batch_halvings(time.time()))
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
         first_messages = self._polls.take()
         return BatchPlan(size, first_messages, blocked) if first_messages else None
+
+    def _all_were_dropped(self, *, available_now: bool) -> bool:
+        """Return True while no message is known that the filter would let pass. The messages that
+        it dropped are not received again meanwhile."""
+        reads, writer = self._filtered_reads, self._writer_status.read()
+        if reads is None or writer.errors or not reads.were_dropped(writer.removed):
+            return False
+        if available_now:
+            return self._is_drained()
+        now = time.monotonic()
+        if reads.wait_s(now) <= 0:
+            try:
+                if not self._emptiness.are_empty():
+                    return False
+            except AmqpError as exc:
+                self._reporter.report(waiting=False, error=str(exc))
+                return False
+            reads.found_none(now)
+        self._polls.release()
+        self._reporter.report(waiting=False)
+        threading.Event().wait(min(reads.wait_s(now), STEP_S))
+        return True
 
     def _is_stuck(self) -> bool:
         problem = find_problem(

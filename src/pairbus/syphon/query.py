@@ -6,11 +6,12 @@ import tempfile
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -19,12 +20,15 @@ from pairbus.amqp.client import HeldCredential
 from pairbus.errors import StateError
 from pairbus.spark.driver_tokens import TokenServer
 from pairbus.spark.sessions import SessionLease, lease_session
+from pairbus.syphon.detailed_rows import DETAILED_SCHEMA
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.restore import BACKLOG_SCHEMA
+from pairbus.syphon.selection import SelectionClient, SelectionServer
 from pairbus.syphon.sink import BacklogSink
 from pairbus.syphon.source import backlog_stream_reader
 from pairbus.syphon.status import SyphonStatus, combine, find_problem
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.transformation import Transform, select_rows
 
 TRIGGER = "200 milliseconds"
 STOP_S = 10.0
@@ -46,17 +50,24 @@ class Syphon:
         spark: SparkSession | None = None,
         master: str | None = None,
         checkpoint: str | None = None,
+        transform: Transform | None = None,
     ) -> None:
         """Without `spark`, the session of this process is used, and started with `master` if there
-        is none. Without `checkpoint`, Spark keeps its progress in a temporary folder."""
+        is none. Without `checkpoint`, Spark keeps its progress in a temporary folder.
+
+        `transform` gets the backlog as a streaming DataFrame and returns the rows to move. It may
+        drop rows, which stay in the backlog, and change `destination`, `payload`, `problem` and
+        `description`; docs/syphon.md has the details."""
         self.options = options
         self._spark = spark
         self._master = master
         self._checkpoint = checkpoint
+        self._transform = transform
         self._lease: SessionLease | None = None
         self._folder: Path | None = None
         self._files: StatusFiles | None = None
         self._tokens: TokenServer | None = None
+        self._selection: SelectionServer | None = None
         self._query: StreamingQuery | None = None
         self._final_status: SyphonStatus | None = None
         self._started_at = 0.0
@@ -71,7 +82,8 @@ class Syphon:
 
     def start(self, *, once: bool = False) -> None:
         """Start the query. With `once`, it ends when the backlog queues are empty, or when there is
-        no progress. Raises StateError if it was started before."""
+        no progress. Raises StateError if it was started before, and ConfigurationError if the
+        filter or the transformation is not valid."""
         with self._lock:
             if self._query is not None:
                 raise StateError("The syphon was started before. Create a new one.")
@@ -141,11 +153,18 @@ class Syphon:
             self._tokens = TokenServer(self._folder)
             primary, secondary = map(self._tokens.replace_credential, namespaces)
             options = replace(options, primary=primary, secondary=secondary)
-        format_name = _register(spark, options, self._files, cores)
+        select = partial(
+            select_rows, only=options.only, where=options.where, transform=self._transform
+        )
+        selection = None
+        if options.where is not None or self._transform is not None:
+            self._selection = SelectionServer(self._folder, spark, select)
+            selection = SelectionClient(self._selection.address, deduct=options.ttl == "deduct")
+        format_name = _register(spark, options, self._files, cores, selection)
         checkpoint = self._checkpoint or str(self._folder / "checkpoint")
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": TRIGGER}
         return (
-            _backlog(spark, format_name, self.options.only)
+            select(spark.readStream.format(format_name).load())
             .writeStream.format(format_name)
             .option("checkpointLocation", checkpoint)
             .trigger(**trigger)
@@ -158,12 +177,18 @@ class Syphon:
             self._lease.release()
         if self._tokens is not None:
             self._tokens.close()
+        if self._selection is not None:
+            self._selection.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _register(
-    spark: SparkSession, options: SyphonOptions, files: StatusFiles, partitions: int
+    spark: SparkSession,
+    options: SyphonOptions,
+    files: StatusFiles,
+    partitions: int,
+    selection: SelectionClient | None,
 ) -> str:
     """Register a source and sink for these options, and return the name of their format.
 
@@ -177,10 +202,10 @@ def _register(
             return format_name
 
         def schema(self) -> str:
-            return BACKLOG_SCHEMA
+            return BACKLOG_SCHEMA if selection is None else DETAILED_SCHEMA
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return backlog_stream_reader(options, files, partitions)
+            return backlog_stream_reader(options, files, partitions, selection)
 
         def streamWriter(  # noqa: N802
             self, schema: StructType, overwrite: bool
@@ -192,15 +217,6 @@ def _register(
     java_class = SparkSession._get_j_spark_session_class(spark._jvm)
     java_class.setActiveSession(spark._jsparkSession)
     return format_name
-
-
-def _backlog(spark: SparkSession, format_name: str, only: tuple[str, ...]) -> DataFrame:
-    """Return the backlog as a stream, restricted to some destinations. Messages that have to be
-    dead-lettered are always part of it."""
-    rows = spark.readStream.format(format_name).load()
-    if only:
-        rows = rows.where(rows["destination"].isin(list(only)) | rows["problem"].isNotNull())
-    return rows
 
 
 def _wait_for_trigger(query: StreamingQuery) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -17,19 +18,25 @@ from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.stream_reader import QueueStreamReader
 from pairbus.spark.usage import UsageRecorder
+from pairbus.syphon.detailed_rows import DetailedRows
 from pairbus.syphon.emptiness import EmptinessCheck
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
 from pairbus.syphon.reader_status import ReaderReporter
 from pairbus.syphon.restore import restore, to_backlog_batch
+from pairbus.syphon.selection import SelectionClient
 from pairbus.syphon.status_file import StatusFiles
 from pairbus.usage.operations import OperationKind
 
 
 def backlog_stream_reader(
-    options: SyphonOptions, files: StatusFiles, partitions: int
+    options: SyphonOptions,
+    files: StatusFiles,
+    partitions: int,
+    selection: SelectionClient | None = None,
 ) -> QueueStreamReader:
-    """Return the reader of the backlog queues."""
+    """Return the reader of the backlog queues. With `selection`, its rows have the columns that a
+    transformation sees."""
     usage = options.usage
     planner = BacklogPlanner(
         options,
@@ -43,25 +50,36 @@ def backlog_stream_reader(
         emptiness=EmptinessCheck(
             options.secondary,
             options.backlog_queues,
-            is_wanted=lambda payload: _is_wanted(payload, options.only),
+            select=lambda queue, payloads: _select(queue, payloads, options.only, selection),
             on_peek=lambda queue, messages: _record_peek(usage, queue, messages),
         ),
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
+        is_filtered=bool(options.only) or selection is not None,
     )
     return QueueStreamReader(
         options.backlog_queues,
         partitions=partitions,
         max_messages=options.max_messages_per_trigger,
         planner=planner,
-        reader=backlog_reader(options),
+        reader=backlog_reader(options, detailed=selection is not None),
     )
 
 
-def backlog_reader(options: SyphonOptions) -> QueueReader[RestoredMessage]:
-    """Return the part of the source that works in tasks."""
+def backlog_reader(options: SyphonOptions, *, detailed: bool = False) -> QueueReader[Any]:
+    """Return the part of the source that works in tasks. With `detailed`, its rows have the columns
+    that a transformation sees."""
     rows = BacklogRows(options.secondary, deduct=options.ttl == "deduct", usage=options.usage)
-    return QueueReader(options.secondary, rows)
+    return QueueReader[Any](options.secondary, DetailedRows(rows) if detailed else rows)
+
+
+def _select(
+    queue: str, payloads: list[bytes], only: tuple[str, ...], selection: SelectionClient | None
+) -> list[bool]:
+    """Return True for each message that should leave the backlog."""
+    if selection is not None:
+        return selection.select(queue, payloads, time.time_ns() // 1_000_000)
+    return [_is_wanted(payload, only) for payload in payloads]
 
 
 def _is_wanted(payload: bytes, only: tuple[str, ...]) -> bool:

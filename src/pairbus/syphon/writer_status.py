@@ -49,6 +49,11 @@ class WriterStatus:
         self.dead_lettered = Counter(self.dead_lettered)
         self.left = Counter(self.left)
 
+    @property
+    def removed(self) -> int:
+        """Messages that were moved or dead-lettered."""
+        return self.moved.total() + self.dead_lettered.total()
+
     def add(self, outcomes: Iterable[Outcome], now: float) -> None:
         """Add the outcomes of the tasks of a micro-batch."""
         moved: Counter[str] = Counter()
