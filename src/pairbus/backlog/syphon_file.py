@@ -20,6 +20,8 @@ class SyphonSummary:
     moved: int = 0
     remaining: int | None = None
     rate: float = 0.0
+    paused: bool = False
+    """An operator has paused it."""
 
 
 def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
@@ -51,4 +53,11 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
     else:
         problem = problem or "it is unhealthy"
     running = running and age_s <= STALE_S
-    return SyphonSummary(running, problem, total, remaining, float(rate) if running else 0.0)
+    return SyphonSummary(
+        running,
+        problem,
+        total,
+        remaining,
+        float(rate) if running else 0.0,
+        running and values.get("paused") is True,
+    )

@@ -83,6 +83,8 @@ class DrainScreen:
         empty = remaining == 0
         if status.unreadable is not None:
             top.add_row(self._spinner, Text("the backlog cannot be read", "yellow"))
+        elif status.paused:
+            top.add_row(self._spinner, Text("paused; see: pairbus syphon control", "yellow"))
         elif empty or (remaining is None and not status.moved and not status.errors):
             top.add_row(self._spinner, "waiting for messages")
         else:
@@ -103,6 +105,8 @@ class DrainScreen:
         self, status: Any, remaining: int | None, meter: RateMeter, now: float
     ) -> None:
         errors = dict(status.errors)
+        if status.paused:
+            errors["paused"] = "see: pairbus syphon control"
         if status.unreadable is not None:
             errors["the backlog cannot be read"] = status.unreadable
         for subject in sorted(errors.keys() - self._errors.keys()):

@@ -106,5 +106,7 @@ def _syphon(syphon: SyphonSummary | None) -> Text:
         return Text(f"not running: {printable(syphon.problem)}", "yellow")
     if syphon.problem is not None:
         return Text(f"stuck: {printable(syphon.problem)}", "red")
+    if syphon.paused:
+        return Text("paused; resume it with pairbus syphon control resume", "yellow")
     remaining = "" if syphon.remaining is None else f", {syphon.remaining:,} remaining"
     return Text(f"running: {syphon.moved:,} moved{remaining}, {syphon.rate:,.0f}/s")

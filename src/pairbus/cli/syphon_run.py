@@ -157,6 +157,7 @@ def write_status_file(
         {
             "running": status.running,
             "healthy": status.healthy,
+            "paused": status.paused,
             "problem": status.problem,
             "moved": status.moved,
             "dead_lettered": status.dead_lettered,

@@ -19,6 +19,8 @@ class PartitionPlan(InputPartition):
     max_messages: int
     blocked: frozenset[str]
     """Destinations that get no messages in this micro-batch."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The most messages that each queue yields for a destination. Others have no limit."""
     tokens: Tokens = field(default=(), repr=False)
     """The tokens of the driver, for a task without a credential."""
 
@@ -32,6 +34,8 @@ class BatchPlan:
     """The messages that the long polls received, by queue."""
     blocked: frozenset[str] = frozenset()
     """Destinations that get no messages in this micro-batch."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The most messages that each queue yields for a destination."""
 
     def split(
         self, queues: Sequence[str], partitions: int, number: int, tokens: Tokens = ()
@@ -56,5 +60,7 @@ class BatchPlan:
             first = tuple(
                 self.first_messages[queue] for queue in share if queue in self.first_messages
             )
-            plans.append(PartitionPlan(tuple(share), first, max_messages, self.blocked, tokens))
+            plans.append(
+                PartitionPlan(tuple(share), first, max_messages, self.blocked, self.limits, tokens)
+            )
         return plans

@@ -77,6 +77,10 @@ class EmptinessCheck:
         self._select = select
         self._on_peek = on_peek
 
+    def reset(self) -> None:
+        """Peek at all messages again: `select` has changed."""
+        self._start = dict.fromkeys(self._start, 1)
+
     def close(self) -> None:
         """Close the connection."""
         self._client.close()

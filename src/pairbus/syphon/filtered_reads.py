@@ -1,7 +1,9 @@
-"""The decision when to read messages again that a filter dropped. The caller passes the time."""
+"""The decision when to read messages again that were passed over: a filter dropped them, or an
+operator paused their destination. The caller passes the time."""
 
-FIRST_WAIT_S, MAX_WAIT_S = 30.0, 900.0
-"""The time until messages are looked for again. It doubles up to the maximum."""
+FIRST_WAIT_S, MAX_WAIT_S = 15.0, 60.0
+"""The time until the queues are peeked for other messages, one operation for each queue. It doubles
+up to the maximum."""
 
 
 class FilteredReads:

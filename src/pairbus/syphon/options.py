@@ -1,5 +1,6 @@
 """Options of a syphon."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -50,6 +51,8 @@ class SyphonOptions:
     columns. Messages that have to be dead-lettered always are. None: all messages."""
     max_rate: float | None = None
     """The highest number of messages a second. None: no limit."""
+    max_rates: Mapping[str, float] = field(default_factory=dict)
+    """The highest number of messages a second for single destinations."""
     max_messages_per_trigger: int = 100_000
     """The highest number of messages in a micro-batch."""
     poll: timedelta = timedelta(minutes=15)
@@ -58,6 +61,9 @@ class SyphonOptions:
     """A folder for Parquet files with every moved message, on each machine of the query or shared
     by them. A message may be in it twice, and is never missing; see docs/syphon.md. None: no
     archive."""
+    control_file: str | None = None
+    """The file through which `pairbus syphon control` pauses the syphon and changes its rates. A
+    pause in it survives a restart. None: a temporary file."""
     ledger: str | None = None
     """A folder for the usage ledger, on each machine of the query; see docs/cost.md. None: no
     ledger."""
@@ -88,6 +94,9 @@ class SyphonOptions:
             )
         if self.max_rate is not None and not self.max_rate > 0:
             raise ConfigurationError(f"max_rate must be above 0, not {self.max_rate}.")
+        for path, rate in self.max_rates.items():
+            if not rate > 0:
+                raise ConfigurationError(f"max_rates[{path!r}] must be above 0, not {rate}.")
         if self.ttl not in get_args(TimeToLive):
             raise ConfigurationError(
                 f"ttl must be one of {', '.join(get_args(TimeToLive))}, not {self.ttl!r}."

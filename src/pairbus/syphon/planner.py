@@ -4,11 +4,13 @@ import logging
 import threading
 import time
 
+from pairbus.backlog.syphon_control import Control, ControlFile
 from pairbus.errors import AmqpError
 from pairbus.spark.long_polls import STEP_S, LongPolls
 from pairbus.spark.messages import ReceivedMessage, destination_of
 from pairbus.spark.plans import BatchPlan
 from pairbus.spark.stream_reader import wait_for_messages
+from pairbus.syphon.destination_rates import DestinationRates, largest_batch, limits_of_queues
 from pairbus.syphon.emptiness import EmptinessCheck
 from pairbus.syphon.filtered_reads import FilteredReads
 from pairbus.syphon.options import SyphonOptions
@@ -42,20 +44,32 @@ class BacklogPlanner:
         *,
         polls: LongPolls,
         emptiness: EmptinessCheck,
+        movable: EmptinessCheck,
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
+        control: ControlFile,
         is_filtered: bool = False,
     ) -> None:
-        """`is_filtered`: not every message is to be moved."""
+        """`emptiness` checks for messages that are to be moved, and `movable` for those among them
+        whose destination is not paused. `is_filtered`: not every message is to be moved."""
         self._only = options.only
-        self._filtered_reads = FilteredReads() if is_filtered else None
+        self._max_rate = options.max_rate
+        self._max_rates = options.max_rates
+        self._control_file = control
+        self._control = Control()
+        self._rates = DestinationRates()
+        self._is_filtered = is_filtered
+        self._filtered_reads = FilteredReads()
         self._stuck_after_s = options.stuck_after.total_seconds()
         self._polls = polls
         self._emptiness = emptiness
+        self._movable = movable
         self._reporter = reporter
         self._writer_status = writer_status
         self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
         self._blocked_reads = BlockedReadBackoff()
+        self._limited_reads = BlockedReadBackoff()
+        self._limited_reads.is_due(time.monotonic(), 0)  # the first one only after a while
         self._started_at = 0.0
         self._was_reached = False
         self._not_receivable = False
@@ -66,12 +80,17 @@ class BacklogPlanner:
         """Return the next micro-batch, or None if there is none at the moment."""
         self._started_at = self._started_at or time.time()
         while not (available_now and self._is_stuck()):
+            self._read_control()
             pause_s = self._pacer.wait_s(time.monotonic())
-            if pause_s > 0:
+            if self._control.paused:
+                self._polls.release()
+                self._reporter.report(waiting=False, paused=True)
+                threading.Event().wait(STEP_S)
+            elif pause_s > 0:
                 # Not for long: Spark cannot stop the query while this call lasts.
                 threading.Event().wait(min(pause_s, STEP_S))
             elif self._all_were_dropped(available_now=available_now):
-                if available_now:
+                if available_now and not self._control.paused_destinations:
                     return None
             elif messages := wait_for_messages(self._polls, until_known=available_now):
                 batch = self._plan(messages)
@@ -103,10 +122,11 @@ class BacklogPlanner:
         """Close the connections."""
         self._polls.stop()
         self._emptiness.close()
+        self._movable.close()
 
     def _plan(self, messages: list[ReceivedMessage]) -> BatchPlan | None:
         """Wait until a message is for a destination that is not blocked, and return a micro-batch.
-        None: the locks of all messages were lost meanwhile."""
+        None: the locks of all messages were lost meanwhile, or rates allow no message yet."""
         destinations = [destination_of(message.payload) for message in messages]
         waiting = (
             self._not_receivable
@@ -118,35 +138,65 @@ class BacklogPlanner:
         deadline = time.monotonic() + MAX_BLOCK_S
         while True:
             writer = self._writer_status.read()
-            blocked = writer.blocked(time.time())
             now = time.monotonic()
-            if (
-                not blocked
-                or now >= deadline
-                or any(destination_of(m.payload) not in blocked for m in self._polls.messages())
-                or self._blocked_reads.is_due(now, writer.moved.total())
-            ):
+            rates = {**self._max_rates, **self._control.max_rates}
+            allowances = self._rates.allowances(now, rates, writer.moved)
+            exhausted = {path for path, count in allowances.items() if count == 0}
+            blocked = writer.blocked(time.time()).union(
+                self._control.paused_destinations, exhausted
+            )
+            first = {destination_of(message.payload) for message in self._polls.messages()}
+            if not blocked or not first <= blocked:
+                break
+            if first <= exhausted:  # more messages for them would be received and given back
+                self._reporter.report(waiting=waiting, pause_s=STEP_S)
+                if now >= deadline:
+                    return None
+            elif now >= deadline or self._blocked_reads.is_due(now, writer.moved.total()):
                 break
             pause.wait(STEP_S)
-        if self._filtered_reads is not None:
-            self._filtered_reads.planned(now, writer.removed)
+        self._filtered_reads.planned(now, writer.removed)
         size = self._pacer.size(now, writer.rate, writer.batch_halvings(time.time()))
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
         first_messages = self._polls.take()
-        return BatchPlan(size, first_messages, blocked) if first_messages else None
+        if not first_messages:
+            return None
+        heads = {queue: destination_of(m.payload) for queue, m in first_messages.items()}
+        limits = limits_of_queues(allowances, heads)
+        largest = largest_batch(limits, heads)
+        if largest is not None:
+            # Messages for other destinations may be behind those that are limited.
+            others = sum(n for path, n in writer.moved.items() if path not in rates)
+            if not self._limited_reads.is_due(now, others):
+                size = min(size, largest)
+        return BatchPlan(size, first_messages, blocked, limits)
+
+    def _read_control(self) -> None:
+        """Take over what an operator has changed."""
+        control = self._control_file.read_or_keep()
+        if control != self._control:
+            self._control = control
+            self._filtered_reads = FilteredReads()
+            self._movable.reset()
+        self._pacer.set_max_rate(self._max_rate if control.max_rate is None else control.max_rate)
 
     def _all_were_dropped(self, *, available_now: bool) -> bool:
         """Return True while no message is known that the filter would let pass. The messages that
         it dropped are not received again meanwhile."""
         reads, writer = self._filtered_reads, self._writer_status.read()
-        if reads is None or writer.errors or not reads.were_dropped(writer.removed):
+        are_paused = bool(self._control.paused_destinations)
+        if (
+            not (self._is_filtered or are_paused)
+            or writer.errors
+            or not reads.were_dropped(writer.removed)
+        ):
             return False
-        if available_now:
+        if available_now and not are_paused:
             return self._is_drained()
         now = time.monotonic()
         if reads.wait_s(now) <= 0:
             try:
-                if not self._emptiness.are_empty():
+                if not self._movable.are_empty():
                     return False
             except AmqpError as exc:
                 self._reporter.report(waiting=False, error=str(exc))

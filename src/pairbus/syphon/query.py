@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from pairbus.amqp.client import HeldCredential
+from pairbus.backlog.syphon_control import Control, ControlFile
 from pairbus.errors import StateError
 from pairbus.spark.driver_tokens import TokenServer
 from pairbus.spark.sessions import SessionLease, lease_session
@@ -66,6 +68,8 @@ class Syphon:
         self._lease: SessionLease | None = None
         self._folder: Path | None = None
         self._files: StatusFiles | None = None
+        self._control: ControlFile | None = None
+        self._resources = contextlib.ExitStack()
         self._tokens: TokenServer | None = None
         self._selection: SelectionServer | None = None
         self._query: StreamingQuery | None = None
@@ -112,6 +116,25 @@ class Syphon:
             self._final_status = self.status()
             self._release()
 
+    def pause(self, destination: str | None = None) -> None:
+        """Move no messages for a destination, or none at all, until `resume`. Raises StateError if
+        the syphon does not run, as the methods below do."""
+        self._update_control(lambda control: control.pause(destination))
+
+    def resume(self, destination: str | None = None) -> None:
+        """End the pause of a destination, or of all."""
+        self._update_control(lambda control: control.resume(destination))
+
+    def set_max_rate(self, rate: float | None, destination: str | None = None) -> None:
+        """Limit the messages a second for a destination, or for all together. None: the limit of
+        the options. Raises ConfigurationError for a rate that is not above 0."""
+        self._update_control(lambda control: control.set_max_rate(rate, destination))
+
+    def _update_control(self, change: Callable[[Control], Control]) -> None:
+        if self._control is None or self._final_status is not None:
+            raise StateError("The syphon does not run. Call start first.")
+        self._control.update(change)
+
     def status(self) -> SyphonStatus:
         """Return the progress and health. Raises StateError if the syphon was not started."""
         if self._final_status is not None:
@@ -145,6 +168,13 @@ class Syphon:
             spark = self._lease.session
         self._folder = Path(tempfile.mkdtemp(prefix="pairbus-syphon-"))
         self._files = StatusFiles(self._folder)
+        self._control = ControlFile(
+            self._folder / "control.json"
+            if self.options.control_file is None
+            else Path(self.options.control_file)
+        )
+        self._control.read()
+        self._resources.enter_context(self._control.in_use())
         self._started_at = time.time()
         cores = spark.sparkContext.defaultParallelism
         options = self.options
@@ -160,7 +190,7 @@ class Syphon:
         if options.where is not None or self._transform is not None:
             self._selection = SelectionServer(self._folder, spark, select)
             selection = SelectionClient(self._selection.address, deduct=options.ttl == "deduct")
-        format_name = _register(spark, options, self._files, cores, selection)
+        format_name = _register(spark, options, self._files, cores, self._control, selection)
         checkpoint = self._checkpoint or str(self._folder / "checkpoint")
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": TRIGGER}
         return (
@@ -173,6 +203,7 @@ class Syphon:
 
     def _release(self) -> None:
         """Release Spark, and delete the folder."""
+        self._resources.close()
         if self._lease is not None:
             self._lease.release()
         if self._tokens is not None:
@@ -188,6 +219,7 @@ def _register(
     options: SyphonOptions,
     files: StatusFiles,
     partitions: int,
+    control: ControlFile,
     selection: SelectionClient | None,
 ) -> str:
     """Register a source and sink for these options, and return the name of their format.
@@ -205,7 +237,7 @@ def _register(
             return BACKLOG_SCHEMA if selection is None else DETAILED_SCHEMA
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return backlog_stream_reader(options, files, partitions, selection)
+            return backlog_stream_reader(options, files, partitions, control, selection)
 
         def streamWriter(  # noqa: N802
             self, schema: StructType, overwrite: bool

@@ -1,13 +1,15 @@
 """The source of the syphon: backlog queues as a stream of restored messages."""
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 
 from pairbus.amqp.client import ClientOptions
+from pairbus.backlog.syphon_control import ControlFile
 from pairbus.errors import AmqpError
 from pairbus.servicebus.management import ABANDONED
 from pairbus.spark.connections import management_for
@@ -33,11 +35,32 @@ def backlog_stream_reader(
     options: SyphonOptions,
     files: StatusFiles,
     partitions: int,
+    control: ControlFile,
     selection: SelectionClient | None = None,
 ) -> QueueStreamReader:
     """Return the reader of the backlog queues. With `selection`, its rows have the columns that a
     transformation sees."""
     usage = options.usage
+
+    def select(queue: str, payloads: list[bytes]) -> list[bool]:
+        return _select(queue, payloads, options.only, selection)
+
+    def select_movable(queue: str, payloads: list[bytes]) -> list[bool]:
+        paused = control.read_or_keep().paused_destinations
+        selected = select(queue, payloads)
+        return [
+            is_selected and destination_of(payload) not in paused
+            for payload, is_selected in zip(payloads, selected, strict=True)
+        ]
+
+    def emptiness_check(select: Callable[[str, list[bytes]], list[bool]]) -> EmptinessCheck:
+        return EmptinessCheck(
+            options.secondary,
+            options.backlog_queues,
+            select=select,
+            on_peek=lambda queue, messages: _record_peek(usage, queue, messages),
+        )
+
     planner = BacklogPlanner(
         options,
         polls=LongPolls(
@@ -47,14 +70,11 @@ def backlog_stream_reader(
             usage=usage,
             allow_missing=True,  # a pairing may have created fewer queues than it should
         ),
-        emptiness=EmptinessCheck(
-            options.secondary,
-            options.backlog_queues,
-            select=lambda queue, payloads: _select(queue, payloads, options.only, selection),
-            on_peek=lambda queue, messages: _record_peek(usage, queue, messages),
-        ),
+        emptiness=emptiness_check(select),
+        movable=emptiness_check(select_movable),
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
+        control=control,
         is_filtered=bool(options.only) or selection is not None,
     )
     return QueueStreamReader(
@@ -111,9 +131,10 @@ class BacklogRows:
     def rows(
         self, queue: str, messages: Iterator[ReceivedMessage], plan: PartitionPlan
     ) -> Iterator[RestoredMessage]:
-        """Yield the messages for destinations that are not blocked."""
+        """Yield the messages for destinations that are not blocked, up to their limits."""
         now_ms = time.time_ns() // 1_000_000 if self._deduct else None
         blocked: list[RestoredMessage] = []
+        yielded: Counter[str] = Counter()
         all_blocked = True
         recorded = {message.lock_token for message in plan.first_messages}  # by the long polls
         sizes: dict[str, list[int]] = {}
@@ -121,7 +142,11 @@ class BacklogRows:
             message = restore(received, now_ms)
             if self._usage.enabled and received.lock_token not in recorded:
                 sizes.setdefault(message.destination or "", []).append(len(received.payload))
-            if message.destination in plan.blocked:
+            destination = message.destination or ""
+            yielded[destination] += 1
+            if destination in plan.blocked or (
+                destination in plan.limits and yielded[destination] > plan.limits[destination]
+            ):
                 blocked.append(message)
             else:
                 all_blocked = False

@@ -47,6 +47,8 @@ class SyphonStatus:
     """The reason why the backlog cannot be read at the moment."""
     failure: str | None
     """The error that ended the query."""
+    paused: bool = False
+    """An operator has paused the syphon. A paused syphon is healthy."""
     drained: bool
     """A run with `once` has ended, and a peek of every backlog queue showed that no message is left
     that should be moved."""
@@ -75,6 +77,7 @@ def combine(
         problem=problem,
         unreadable=reader.error,
         failure=failure,
+        paused=running and reader.paused,
         drained=failure is None and reader.drained,
     )
 
@@ -89,6 +92,8 @@ def find_problem(
 ) -> str | None:
     """Return the reason why a running syphon is not healthy, or None if it is."""
     if reader.drained:
+        return None
+    if reader.paused and now - reader.reported_at <= stuck_after_s:
         return None
     if reader.failing_since is not None and now - reader.failing_since > stuck_after_s:
         return f"the backlog cannot be read: {reader.error}"

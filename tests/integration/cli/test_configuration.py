@@ -154,3 +154,27 @@ def test_syphon_without_namespaces_names_the_ways_to_give_them(folder: Path) -> 
         2,
         "--primary is missing. Add it, set PAIRBUS_PRIMARY, or use a configuration file.\n",
     )
+
+
+def test_dry_run_shows_every_pairing_of_the_file(backlog: Backlog, folder: Path) -> None:
+    backlog.put("orders", numbered(3))
+    (folder / "pairbus.toml").write_text(section(backlog) + section(backlog, "bills"))
+
+    result = run_here("syphon", "--dry-run", "--no-ledger", **variables(backlog))
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line for line in result.stdout.splitlines() if line.endswith(":")] == [
+        "orders:",
+        "bills:",
+    ]
+    assert result.stdout.count("3 messages. Nothing was moved.") == 2
+
+
+def test_error_in_one_of_several_pairings_names_its_section(backlog: Backlog, folder: Path) -> None:
+    text = section(backlog) + f'[pairings.bills]\nprimary = "{ONE}"\n'
+    (folder / "pairbus.toml").write_text(text)
+
+    result = run_here("syphon", "--once", "--no-ledger", **variables(backlog))
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("pairbus.toml, [pairings.bills]: --secondary is missing")

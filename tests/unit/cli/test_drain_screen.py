@@ -21,6 +21,7 @@ class Status:
     moved: Counter[str] = field(default_factory=Counter)
     errors: dict[str, str] = field(default_factory=dict)
     unreadable: str | None = None
+    paused: bool = False
 
 
 def drain_screen(*, terminal: bool = True) -> tuple[DrainScreen, io.StringIO, io.StringIO]:
@@ -106,3 +107,9 @@ def test_without_a_terminal_a_line_is_printed_every_few_seconds():
         "400 moved, 0 remaining, 20/s",
     ]
     assert err.getvalue() == "bills: is down\n"
+
+
+def test_pause_is_shown_instead_of_the_progress():
+    assert panel(Status(paused=True), 5, RateMeter())[0].endswith(
+        "paused; see: pairbus syphon control"
+    )

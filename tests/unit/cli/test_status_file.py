@@ -22,6 +22,7 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
     status: Any = SimpleNamespace(
         running=True,
         healthy=problem is None,
+        paused=False,
         problem=problem,
         moved=Counter({"orders": 5, "bills": 1}),
         dead_lettered=Counter(),
@@ -32,3 +33,10 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
     summary = parse_syphon_status(json.loads(path.read_text()), time.time())
 
     assert summary == SyphonSummary(True, problem, 6, remaining, 2.5)
+
+
+def test_pause_is_part_of_the_status_file(tmp_path: Path) -> None:
+    values = {"running": True, "healthy": True, "problem": None, "moved": {}, "remaining": 3}
+    values |= {"rate": 0, "time": time.time(), "paused": True}
+
+    assert parse_syphon_status(values, time.time()).paused
