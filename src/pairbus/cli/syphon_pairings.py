@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 DRAINED, FAILED, STUCK, STOPPED = 0, 1, 3, 4
 REFRESH_S, LINES_S = 0.5, 5.0
+START_S = 60.0
+"""The longest wait for one query before the next is started."""
 
 
 class PairingRun:
@@ -123,6 +125,7 @@ class PairingsRun:
             for run in self._runs:
                 if not self._stopped.is_set():
                     run.start(once=self._once)
+                    self._wait_for_start(run)
                 self._report_failures(err, reported)
             self._show_progress(out, err, reported)
         finally:
@@ -134,6 +137,14 @@ class PairingsRun:
         self._report_failures(err, reported)
         self._write_status(statuses)
         return self._finish(out, err, statuses)
+
+    def _wait_for_start(self, run: PairingRun) -> None:
+        """Wait until a query reads its backlog. Spark gives a new Python process ten seconds to
+        connect, and those of many queries at once take longer."""
+        deadline = time.monotonic() + START_S
+        while (status := run.status()) is not None and status.running and not status.started:
+            if time.monotonic() >= deadline or self._stopped.wait(REFRESH_S):
+                return
 
     def _handle_signals(self) -> None:
         def handle(number: int, _: object) -> None:

@@ -22,6 +22,8 @@ class SyphonStatus:
     """The progress and health of a syphon."""
 
     running: bool
+    started: bool = False
+    """The query has begun to read the backlog. Spark takes some seconds for that."""
     batches: int
     """Micro-batches that contained messages."""
     moved: Counter[str]
@@ -65,6 +67,7 @@ def combine(
     """Return the status of a syphon from those of its processes."""
     return SyphonStatus(
         running=running,
+        started=reader.reported_at > 0,
         batches=writer.batches,
         moved=writer.moved,
         dead_lettered=writer.dead_lettered,
