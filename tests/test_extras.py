@@ -105,6 +105,12 @@ def test_extra_works_by_itself(extra: str, program: str) -> None:
             ("emulator",),
             "This command needs the package lark. Run: pip install 'pairbus[emulator]'",
         ),
+        (  # before it starts or stops any namespace
+            "cli",
+            COMMAND,
+            ("drill",),
+            "This command needs the package pyspark. Run: pip install 'pairbus[spark]'",
+        ),
         (
             "",
             "from pairbus.emulator import LocalNamespace",

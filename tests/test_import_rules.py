@@ -35,7 +35,7 @@ NOT_IN_TOP = {"cli", "emulator", "syphon"}
 PLACES = {
     "azure": ("pairing/", "drill/", "amqp/client/default_credential.py"),
     "sqlite3": ("emulator/storage/",),
-    "pyspark": ("spark/", "syphon/", "cost/report/"),
+    "pyspark": ("spark/", "syphon/", "cost/report/", "backlog/redrive_on_spark.py"),
 }
 
 # Public signatures name these types; at run time nothing is imported.

@@ -12,6 +12,7 @@ import pytest
 
 import pairbus
 import pairbus.aio
+import pairbus.backlog
 import pairbus.emulator
 import pairbus.errors
 import pairbus.events
@@ -40,6 +41,7 @@ PUBLIC = [
 MODULES = [
     pairbus,
     pairbus.aio,
+    pairbus.backlog,
     pairbus.errors,
     pairbus.events,
     pairbus.options,

@@ -42,7 +42,7 @@ from pairbus.amqp.sasl import SaslServer, parse_plain_response
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.settings import ConnectionSettings
 from pairbus.amqp.types import Int32, Symbol, ULong
-from pairbus.errors import AmqpError, DecodeError
+from pairbus.errors import AmqpError, ConnectionLost, DecodeError
 
 T = TypeVar("T")
 DEADLINE_S = 20.0
@@ -545,7 +545,9 @@ class ServerConnection(asyncio.Protocol):
     def on_end(self, event: Any, affects: Callable[[LinkEndpoint], bool]) -> None:
         server = self.server
         if event.error is not None:
-            (server.errors if event.by_peer else server.violations).append(event.error)
+            # A client may close its socket instead of answering our close.
+            by_client = event.by_peer or isinstance(event.error, ConnectionLost)
+            (server.errors if by_client else server.violations).append(event.error)
         ended = [
             endpoint
             for endpoint in server.endpoints

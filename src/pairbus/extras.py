@@ -9,6 +9,7 @@ EXTRAS = {
     "lark": "emulator",
     "trustme": "emulator",
     "websockets": "emulator",
+    "grpc": "connect",
     "jinja2": "report",
     "matplotlib": "report",
     "pandas": "spark",

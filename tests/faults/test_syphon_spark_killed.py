@@ -24,10 +24,9 @@ def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
 
 @pytest.fixture(scope="module")
 def syphon(backlog: Backlog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyphonProcess]:
-    """A syphon on Spark with four attempts for each task."""
+    """A syphon on embedded Spark, as it is by default."""
     folder = tmp_path_factory.mktemp("running") / "syphon"
-    arguments = (*backlog.arguments, "--master", "local[2,4]")
-    with SyphonProcess(folder, *arguments, **backlog.variables) as process:
+    with SyphonProcess(folder, *backlog.arguments, **backlog.variables) as process:
         yield process
         process.stop()
 

@@ -17,8 +17,10 @@ from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.tiers import NamespaceTier
+from pairbus.spark import connections
 from tests.garbage import freeze_objects
 from tests.integration.amqp_clients import Connect, options_for
+from tests.integration.backlog_queue import BacklogQueue
 from tests.integration.clocks import Clock
 from tests.integration.deliveries import Deliveries
 from tests.integration.emulator_clients import client_of
@@ -107,6 +109,14 @@ def queue_namespace(namespace: LocalNamespace) -> Iterator[LocalNamespace]:
     namespace.create_queue("other")
     yield namespace
     namespace.clear_faults()
+
+
+@pytest.fixture
+def backlog(namespace: LocalNamespace) -> Iterator[BacklogQueue]:
+    """A new backlog queue. The namespace also has the destinations: only the queues matter."""
+    yield BacklogQueue(namespace)
+    namespace.clear_faults()
+    connections.close_all()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 from examples.engine.memory_server import Entry, MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import AnySession, Receiver, lock_token
+from pairbus.amqp.client.receiver import FIRST_WINDOW
 from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import (
     SETTLE_FIRST,
@@ -285,6 +286,45 @@ def test_drain_waits_for_the_rest_of_a_message(
         server.call(lambda: links[0].send(whole[500:]))
 
         assert payloads(received.result(DEADLINE_S)) == [whole]
+
+
+def test_available_messages_are_received_with_credit_that_is_drained_at_the_end(
+    server: MemoryServer, receiver: Receiver
+):
+    flows: list[bool] = []
+
+    def record(peer: ServerConnection, event: ev.Event) -> bool:
+        if isinstance(event, ev.FlowReceived) and event.link is not None:
+            flows.append(event.link.drain)
+        return False
+
+    set_server_attribute(server, "intercept", record)
+    server.put("orders", *MESSAGES)
+
+    received = [delivery for some in receiver.receive_available(50) for delivery in some]
+
+    assert payloads(received) == MESSAGES
+    assert flows == [False, True]
+    assert (receiver.credit, receiver.empty_receives) == (0, 0)
+    assert list(receiver.receive_available(50)) == []
+    assert (receiver.credit, receiver.empty_receives) == (0, 1)
+
+
+@pytest.mark.rule("Y13")
+def test_slow_caller_locks_only_the_first_part_of_the_available_messages(
+    server: MemoryServer, receiver: Receiver
+):
+    count = FIRST_WINDOW + 10
+    server.put("orders", *[MESSAGES[0]] * count)
+
+    parts = receiver.receive_available(count)
+    received = len(next(parts))
+    while received < FIRST_WINDOW:
+        received += len(next(parts))
+
+    assert len(server.queues["orders"]) == 10
+    assert received + sum(map(len, parts)) == count
+    assert (receiver.credit, receiver.empty_receives) == (0, 0)
 
 
 # Settlement.

@@ -15,7 +15,7 @@ from pairbus.emulator.namespace import LocalNamespace
 from pairbus.spark import connections
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage
-from pairbus.spark.outcome import Outcome
+from pairbus.spark.outcome import Outcome, OutcomeRecorder
 from pairbus.spark.usage import NO_USAGE
 from pairbus.syphon import archive
 from pairbus.syphon.archive import ArchivingSettler
@@ -44,7 +44,8 @@ class ArchivedRun:
     def __init__(self, backlog: Backlog, folder: Path) -> None:
         options = backlog.options()
         self.settler = ArchivingSettler(options.secondary, NO_USAGE, str(folder))
-        self.forwarder = Forwarder(options.primary, options.secondary, settler=self.settler)
+        recorder = OutcomeRecorder(self.settler, NO_USAGE)
+        self.forwarder = Forwarder(options.primary, options.secondary, recorder=recorder)
 
     def forward(self, messages: list[RestoredMessage]) -> Outcome:
         self.forwarder.forward(messages)

@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pairbus.amqp.client import ClientOptions
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConnectionLost
-from pairbus.syphon.emptiness import MAX_COUNTED, EmptinessCheck, Remaining
+from pairbus.spark.emptiness import MAX_COUNTED, EmptinessCheck, Remaining
 from tests.tiers import TEST_TIER
 
 pytestmark = pytest.mark.rule("Y8")

@@ -27,8 +27,8 @@ def start_server() -> Iterator[Callable[..., MemoryServer]]:
 
         yield start
     for server in servers:
-        assert server.failures == []
-        assert server.violations == []
+        assert server.failures == [], server.failures
+        assert server.violations == [], server.violations
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from proton.utils import BlockingConnection, SyncRequestResponse
 from examples.engine.memory_server import MemoryServer, Request, Response
 from pairbus.amqp.batch import split_batch
 from pairbus.amqp.connection import Connection
-from pairbus.amqp.performatives import Accepted
+from pairbus.amqp.performatives import Accepted, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.sections import DATA, Message
 from pairbus.amqp.settings import ConnectionSettings
@@ -33,6 +33,7 @@ from pairbus.amqp.types import Array, Symbol, Timestamp, UInt
 from pairbus.errors import (
     AmqpError,
     Busy,
+    ConnectionLost,
     EntityDisabled,
     EntityNotFound,
     MessageTooLarge,
@@ -104,6 +105,27 @@ def test_silent_client_is_disconnected_with_the_reason(start_server: StartServer
     assert "sent nothing" in events[-1].error.description
     assert len(server.violations) == 1
     server.violations.clear()
+
+
+def test_client_that_closes_its_socket_instead_of_answering_a_close_violates_nothing(
+    server: MemoryServer,
+) -> None:
+    engine = Connection(
+        ConnectionSettings(container_id="brief"), sasl=SaslClient.anonymous(), now=0
+    )
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
+        while engine.remote is None:
+            sock.sendall(engine.data_to_send(0))
+            engine.receive(sock.recv(65536), 0)
+        session = engine.begin()
+        session.attach_sender("s", target=Target(address="q"))
+        sock.sendall(engine.data_to_send(0))
+        [endpoint] = server.wait_for(lambda: server.endpoints)
+        server.call(lambda: endpoint.link.session.connection.close(Busy("a test")))
+
+    [error] = server.wait_for(lambda: server.errors)
+    assert isinstance(error, ConnectionLost)
+    assert server.violations == []
 
 
 @needs("Service Bus")

@@ -51,13 +51,25 @@ def run_syphon(session: SparkSession, backlog: Backlog) -> Iterator[RunSyphon]:
         (["--primary", ONE, "--secondary", ONE], "same namespace"),
         (["--primary", ONE, "--secondary", TWO, "--ttl", "halve"], "ttl must be one of"),
         (["--primary", ONE, "--secondary", TWO, "--max-rate", "0"], "--max-rate"),
+        (
+            ["--primary", ONE, "--secondary", TWO, "--missing-destination-grace", "soon"],
+            "--missing-destination-grace must be a duration",
+        ),
         (["--primary", ONE], "--secondary"),
         (
             ["--primary", ONE, "--secondary", TWO, "--status-file", "no/such/s.json"],
             "does not exist",
         ),
     ],
-    ids=["connection string", "one namespace", "ttl", "rate", "no secondary", "status file"],
+    ids=[
+        "connection string",
+        "one namespace",
+        "ttl",
+        "rate",
+        "grace",
+        "no secondary",
+        "status file",
+    ],
 )
 def test_invalid_option_is_an_error_with_exit_status_2(options: list[str], error: str) -> None:
     result = run_here("syphon", *options)
@@ -71,7 +83,7 @@ def test_missing_java_is_an_error(tmp_path: Path) -> None:
 
     assert (result.returncode, result.stderr) == (
         1,
-        "Spark needs Java 17, which was not found. Install it, or set JAVA_HOME.\n",
+        "Spark needs Java 17, which was not found on the PATH. Install it, or set JAVA_HOME.\n",
     )
 
 
@@ -147,6 +159,49 @@ def test_once_with_an_unavailable_destination_ends_as_stuck(
     reported = json.loads(status_file.read_text())
     assert (reported["running"], reported["healthy"]) == (False, False)
     assert backlog.left() == 1
+
+
+@pytest.mark.rule("Y5", "Y8")
+def test_once_with_messages_for_a_missing_destination_ends_as_stuck_and_names_it(
+    backlog: Backlog, run_syphon: RunSyphon
+) -> None:
+    path = backlog.path("orders")
+    backlog.put(path, [message("good")])
+    backlog.put("no-such-queue", numbered(3))
+
+    result = run_syphon("--once", "--stuck-after", "3")
+
+    assert result.exit_code == 3
+    assert "1 message moved, 0 dead-lettered." in result.stdout
+    stderr = " ".join(result.stderr.split())
+    assert "no-such-queue: does not exist; its messages stay in the backlog" in stderr
+    assert (backlog.left(), backlog.dead_letters()) == (3, [])
+
+
+@pytest.mark.rule("Y5")
+def test_dead_letters_are_shown_with_destination_reason_and_next_step(
+    backlog: Backlog, run_syphon: RunSyphon, tmp_path: Path
+) -> None:
+    path, status_file = backlog.path("orders"), tmp_path / "status.json"
+    backlog.put(path, [message("good")])
+    backlog.put("no-such-queue", numbered(5))
+    backlog.put_raw([message("no path")])
+
+    result = run_syphon(
+        *("--once", "--missing-destination-grace", "0", "--status-file", str(status_file))
+    )
+
+    assert result.exit_code == 0
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert "no-such-queue: 5 dead-lettered (EntityNotFound)" in lines
+    assert "no destination: 1 dead-lettered (MissingPath)" in lines
+    assert "1 message moved. 6 DEAD-LETTERED. See: pairbus dead-letters list" in lines
+    status = json.loads(status_file.read_text())
+    assert status["dead_lettered"] == {"no-such-queue": 5, "": 1}
+    assert status["dead_letter_reasons"] == {
+        "no-such-queue": {"EntityNotFound": 5},
+        "": {"MissingPath": 1},
+    }
 
 
 @SHORT_LOCKS

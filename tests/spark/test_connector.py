@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.spark.connector_options import ConnectorOptions
 from tests.backlog import Backlog
 from tests.messages import message, numbered
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 FORMAT = "servicebus"
@@ -123,19 +125,28 @@ def test_stream_receives_sends_and_completes(
     assert backlog.ids(source) == []
 
 
-def test_available_now_stream_does_not_wait_for_messages_that_another_receiver_has_locked(
+@pytest.mark.rule("Y8")
+def test_available_now_stream_waits_for_messages_that_another_receiver_has_locked(
     session: SparkSession, backlog: Backlog, tmp_path: Path
 ) -> None:
     target, text = backlog.path("target"), backlog.secondary.connection_string
     backlog.put_raw(numbered(3))
-    with backlog.locked(1):
+    with backlog.locked(1) as locked, ThreadPoolExecutor(1) as executor:
+
+        def complete_later() -> None:
+            wait_until(lambda: backlog.peeks() >= 2, "the check to be repeated")
+            assert backlog.ids(target) == ["m-1", "m-2"]
+            locked.complete()
+
+        completed = executor.submit(complete_later)
         move(
             session,
             tmp_path,
             {"connectionString": text, "queue": backlog.queues[0]},
             {"connectionString": backlog.primary.connection_string, "path": target},
         )
-        assert backlog.left() == 1
+        assert backlog.left() == 0
+        completed.result()
 
     assert backlog.ids(target) == ["m-1", "m-2"]
 

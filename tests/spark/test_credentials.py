@@ -15,6 +15,7 @@ from pairbus.servicebus.tokens import TokenSource
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.query import Syphon
 from tests.backlog import Backlog
+from tests.commands import run
 from tests.messages import message, numbered
 from tests.spark.conftest import SparkOutput
 from tests.spark.identity import Identity, RecordedCredential, created_in_each_worker
@@ -107,3 +108,29 @@ def test_credential_that_cannot_be_pickled_is_refused_when_options_are_created(
 
     with pytest.raises(ConfigurationError, match="a function that creates the credential"):
         with_tokens(backlog.options(), Credential(lambda: identity))
+
+
+@pytest.mark.soak
+@pytest.mark.rule("A1")
+def test_command_drains_with_hosts_and_the_default_credential(
+    backlog: Backlog, tmp_path: Path
+) -> None:
+    ca_file = tmp_path / "ca.pem"
+    namespaces = (backlog.primary, backlog.secondary)
+    ca_file.write_text("".join(Path(each.ca_file).read_text() for each in namespaces))
+    path = backlog.path("hosts")
+    backlog.put(path, numbered(50))
+
+    result = run(
+        *("syphon", "--once", *backlog.arguments),
+        *("--ca-file", str(ca_file)),
+        PAIRBUS_PRIMARY=f"localhost:{backlog.primary.port}",
+        PAIRBUS_SECONDARY=f"localhost:{backlog.secondary.port}",
+        AZURE_TOKEN_CREDENTIALS="ManagedIdentityCredential",
+        IDENTITY_ENDPOINT=backlog.primary.identity_endpoint,
+        IDENTITY_HEADER=backlog.primary.token_issuer.identity_header,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "50 messages moved, 0 dead-lettered." in result.stdout
+    assert (backlog.left(), len(backlog.ids(path))) == (0, 50)

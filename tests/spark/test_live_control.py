@@ -35,8 +35,8 @@ def test_paused_syphon_is_healthy_and_costs_nothing_and_a_restart_keeps_the_paus
         wait_until(lambda: syphon.status().paused, "the second pause")
         backlog.put(path, numbered(5, "later"))
         started_at = time.time()
-        reports = syphon._files.reader  # type: ignore[union-attr]
-        wait_until(lambda: reports.read().reported_at > started_at + 1, "another report")
+        reports = syphon._reports
+        wait_until(lambda: reports.read()[0].reported_at > started_at + 1, "another report")
         assert syphon.status().moved.total() == 20
         assert backlog.left() == 5
 

@@ -41,19 +41,50 @@ def test_message_that_cannot_be_sent_is_dead_lettered_with_a_reason(
 ) -> None:
     path = backlog.path("one")
     backlog.put(path, [message("good")])
-    backlog.put("no-such-queue", [message("missing")])
+    backlog.put("no-such-queue", [message("missing", session="s")])
     backlog.put_raw([message("no path")])
 
-    status = drain()
+    status = drain(missing_destination_grace=timedelta(seconds=2))
 
     assert backlog.ids(path) == ["good"]
+    assert status.batches > 1, "the message for the missing destination was not held"
     assert sorted(reason for reason, _ in backlog.dead_letters()) == [
         "EntityNotFound",
         "MissingPath",
     ]
     assert all(description for _, description in backlog.dead_letters())
-    assert sum(status.dead_lettered.values()) == 2
+    assert status.dead_lettered == {"no-such-queue": 1, "": 1}
+    assert status.dead_letter_reasons == {
+        "no-such-queue": {"EntityNotFound": 1},
+        "": {"MissingPath": 1},
+    }
+    assert (status.drained, status.healthy, status.errors) == (True, True, {})
     assert backlog.left() == 0
+
+
+@pytest.mark.rule("Y4", "Y5")
+def test_messages_for_a_missing_destination_are_delivered_when_it_is_created(
+    backlog: Backlog, make_syphon: MakeSyphon
+) -> None:
+    up, missing = backlog.path("up"), f"{backlog.name}-missing"
+    backlog.put(missing, numbered(20, "missing", session="s"))
+    backlog.put(up, numbered(20, "up"))
+
+    with make_syphon() as syphon:
+        wait_until(lambda: missing in syphon.status().errors, "the destination to be missing")
+        wait_until(lambda: syphon.status().moved[up] == 20, "the messages for the other one")
+        status = syphon.status()
+        assert not status.healthy
+        assert (status.problem or "").startswith(
+            f"{missing} does not exist; its messages wait until "
+        )
+        assert (status.dead_lettered, backlog.left()) == ({}, 20)
+        backlog.path("missing")
+        wait_until(lambda: syphon.status().moved[missing] == 20, "the messages that were held")
+        wait_until(lambda: syphon.status().healthy, "the problem to end")
+
+    assert backlog.ids(missing) == [f"missing-{n}" for n in range(20)]
+    assert (backlog.left(), backlog.dead_letters()) == (0, [])
 
 
 @pytest.mark.rule("Y4", "Y5")

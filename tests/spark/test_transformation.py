@@ -118,9 +118,9 @@ def test_dropped_messages_are_not_received_again_when_their_locks_end(
         wait_until(lambda: syphon.status().batches == 1, "a micro-batch without a message")
         received = backlog.receives()
         backlog.secondary.advance(timedelta(seconds=90))
-        reports = syphon._files.reader  # type: ignore[union-attr]
+        reports = syphon._reports
         ended_at = time.time()
-        wait_until(lambda: reports.read().reported_at > ended_at + 1, "another report")
+        wait_until(lambda: reports.read()[0].reported_at > ended_at + 1, "another report")
         status = syphon.status()
 
     assert received == 40

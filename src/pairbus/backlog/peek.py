@@ -1,7 +1,7 @@
 """Peek at messages in the order of their sequence numbers. Each message is billed as an operation.
 No message is received or locked."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pairbus.amqp.client import Client, ClientOptions, Management
@@ -33,16 +33,23 @@ def peek(
     dead_letters: bool = False,
     from_sequence: int = 1,
     count: int | None = None,
+    read: Callable[[str, bytes], BacklogMessage] = read_message,
+    on_peek: Callable[[list[bytes]], None] | None = None,
 ) -> Iterator[list[BacklogMessage]]:
     """Yield batches of messages from a sequence number on, at most `count` messages in all. Needs
-    the Listen right. Raises EntityNotFound and the other errors of the client."""
+    the Listen right. Raises EntityNotFound and the other errors of the client.
+
+    `on_peek` is called with the messages of each request that the namespace answered, which is
+    billed also if there are none."""
     path = dead_letter_path(queue) if dead_letters else queue
     remaining = count
     management = Management(client, path)
     while remaining is None or remaining > 0:
         limit = BATCH_SIZE if remaining is None else min(remaining, BATCH_SIZE)
         payloads = management.peek(from_sequence, limit)
-        messages = [read_message(queue, payload) for payload in payloads]
+        if on_peek is not None:
+            on_peek(payloads)
+        messages = [read(queue, payload) for payload in payloads]
         if not messages:
             break
         remaining = None if remaining is None else remaining - len(messages)
@@ -73,6 +80,22 @@ def peek_queues(
             if index < search.listing.expected or search.searched_to is None:
                 raise
             search.stop()  # the key may be restricted to the expected queues
+
+
+def search_queues(client: Client, search: QueueSearch) -> None:
+    """Complete a search, with a peek at one message of each queue if the queues are not listed.
+    Raises NotAuthorized and the other errors of the client."""
+    if search.listing.indexes is None:
+        for index in search:
+            try:
+                for _ in peek(client, search.path(index), count=1):
+                    pass
+            except EntityNotFound:
+                search.missing()
+            except NotAuthorized:
+                if index < search.listing.expected:
+                    raise
+                search.stop()  # the key may be restricted to the expected queues
 
 
 def _next_sequence(path: str, from_sequence: int, messages: list[BacklogMessage]) -> int:

@@ -143,7 +143,8 @@ def _syphon_clause(syphon: SyphonSummary | None) -> str:
         return ", and no syphon is running"
     if syphon.paused:
         return ", and the syphon is paused"
-    return ", and a syphon is running" if syphon.problem is None else ", and the syphon is stuck"
+    problem = ", and the syphon reports a problem"
+    return ", and a syphon is running" if syphon.problem is None else problem
 
 
 def _at_least(more: bool) -> str:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """What an operator has set. The defaults change nothing."""
+    """The settings of an operator. The defaults change nothing."""
 
     paused: bool = False
     paused_destinations: tuple[str, ...] = ()

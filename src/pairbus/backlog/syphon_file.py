@@ -1,6 +1,7 @@
 """The status file of a syphon, as `pairbus status` reads it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pairbus.errors import ConfigurationError
@@ -8,6 +9,14 @@ from pairbus.errors import ConfigurationError
 STALE_S: Final = 15.0
 """A syphon writes its status file about once a second. If the file is older than this, the syphon
 was killed or hangs."""
+
+
+_ENDS: Final = {
+    "drained": "it has drained the backlog and ended",
+    "stopped": "it was stopped",
+    "stuck": "it ended without progress",
+    "failed": "it failed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,8 @@ class SyphonSummary:
     moved: int = 0
     remaining: int | None = None
     rate: float = 0.0
+    dead_letter_reasons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The number of dead letters of this syphon, by destination and reason."""
     paused: bool = False
     """An operator has paused it."""
 
@@ -45,7 +56,7 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
     total = sum(count for count in moved.values() if isinstance(count, int))
     age_s = now - time
     if not running:
-        problem = problem or "it has stopped"
+        problem = problem or _ENDS.get(str(values.get("ended")), "it has stopped")
     elif age_s > STALE_S:
         problem = f"it has not reported for {age_s:,.0f} s, so it was killed or hangs"
     elif healthy:
@@ -59,5 +70,16 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
         total,
         remaining,
         float(rate) if running else 0.0,
+        _dead_letter_reasons(values),
         running and values.get("paused") is True,
     )
+
+
+def _dead_letter_reasons(values: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Return the dead letters by destination and reason. A file of an older version has none."""
+    reasons = values.get("dead_letter_reasons")
+    return {
+        path: {reason: count for reason, count in by_reason.items() if isinstance(count, int)}
+        for path, by_reason in (reasons.items() if isinstance(reasons, dict) else ())
+        if isinstance(by_reason, dict)
+    }

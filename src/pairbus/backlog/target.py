@@ -96,6 +96,21 @@ class InspectionTarget:
         return self.primary_name
 
 
+def parse_namespace(
+    role: str,
+    text: str,
+    *,
+    credential: AnyCredential | None = None,
+    timeout_s: float = 30.0,
+    **fields: Any,
+) -> ClientOptions:
+    """Parse the connection string or host of one namespace, as `InspectionTarget.parse` does.
+    `fields` are fields of ClientOptions. Raises ConfigurationError."""
+    timeouts = {"connect_timeout_s": timeout_s, "operation_timeout_s": timeout_s}
+    credential = default_tokens() if credential is None else credential
+    return _client_options(role, text, credential, {**timeouts, **fields})
+
+
 def is_index(queue: str) -> bool:
     """Return True if a queue is given by its index, not by its path."""
     return queue.isascii() and queue.isdecimal()

@@ -81,7 +81,7 @@ def print_messages(
         add_row(table, row)
     if out.is_terminal and natural_width(out, table) > out.width:
         for row in rows:
-            _print_lines(out, columns, row)
+            print_lines(out, columns, row)
     elif rows:
         print_table(out, table)
     kind = "dead-lettered " if dead_letters else ""
@@ -118,7 +118,7 @@ def _problem_cells(message: BacklogMessage, *, dead_letters: bool) -> tuple[str,
     return (f"would be dead-lettered: {message.problem}: {description}",)
 
 
-def _print_lines(out: Console, columns: Sequence[str], row: Sequence[str]) -> None:
+def print_lines(out: Console, columns: Sequence[str], row: Sequence[str]) -> None:
     """Print a message as one line per field."""
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(no_wrap=True, min_width=max(map(len, columns)))

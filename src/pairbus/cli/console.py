@@ -1,8 +1,6 @@
 """The consoles that commands print to. Without a terminal, lines are not wrapped."""
 
 import json
-import os
-import shutil
 
 import typer
 from rich.console import Console
@@ -28,11 +26,3 @@ def print_error(err: Console, message: object, colour: str = "red") -> None:
 
 def print_warning(err: Console, message: object) -> None:
     print_error(err, message, "yellow")
-
-
-def check_java(err: Console) -> bool:
-    """Return True if Java is installed, which Spark needs. Print an error if it is not."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        print_error(err, "Spark needs Java 17, which was not found. Install it, or set JAVA_HOME.")
-        return False
-    return True

@@ -1,6 +1,5 @@
 """`pairbus cost`, and `pairbus cost forecast`: the cost of a pairing before it runs."""
 
-import re
 from datetime import timedelta
 from typing import Annotated, Any, cast
 
@@ -12,6 +11,7 @@ from pairbus.cli import cost_report
 from pairbus.cli.console import consoles, print_error, print_json
 from pairbus.cli.cost_report import PricesFile, TierName
 from pairbus.cli.cost_tables import print_titled_table, titled_table
+from pairbus.cli.durations import parse_duration
 from pairbus.cli.pairing_options import AsJson
 from pairbus.cost.alternatives import alternatives, option_changes
 from pairbus.cost.forecast import CostItem, Forecast
@@ -28,7 +28,6 @@ EXAMPLE = (
     "Example: pairbus cost forecast --backlog-queues 10 --clients 4 --entities 3 --rate 100 "
     "--size 1024 --outage 2h"
 )
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", re.ASCII)
 
 app = typer.Typer(help="Forecast and report the cost of a pairing.", no_args_is_help=True)
 app.command(epilog=cost_report.EXAMPLE)(cost_report.report)
@@ -102,18 +101,18 @@ def forecast(
             pairing=PairingProfile(
                 options=SendAvailabilityOptions(
                     backlog_queue_count=backlog_queues,
-                    ping_primary_interval=_parse_duration("ping-interval", ping_interval),
-                    failover_interval=_parse_duration("failover-interval", failover_interval),
+                    ping_primary_interval=parse_duration("ping-interval", ping_interval),
+                    failover_interval=parse_duration("failover-interval", failover_interval),
                     failback=cast(Any, failback),
                 ),
                 clients=clients,
                 syphons=syphons,
-                poll=_parse_duration("poll", poll),
+                poll=parse_duration("poll", poll),
                 drain_rate=drain_rate,
                 redeliveries=redeliveries,
             ),
             traffic=Traffic(rate=rate, size=size, entities=entities),
-            outage=Outage(length=_parse_duration("outage", outage), share=share),
+            outage=Outage(length=parse_duration("outage", outage), share=share),
             prices=read_prices(prices),
             tier=tier,
             messaging_units=messaging_units,
@@ -125,20 +124,6 @@ def forecast(
         print_json(forecast_to_json(result))
     else:
         _print_forecast(out, result)
-
-
-def _parse_duration(option: str, text: str) -> timedelta:
-    """Parse a duration such as 90s, 15m, 2h or 1h30m. A number without a unit is in seconds."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or not any(match.groups()):
-        raise ConfigurationError(
-            f"--{option} must be a duration such as 90s, 15m, 2h or 1d12h, not {text!r}"
-        )
-    days, hours, minutes, seconds = (float(group or 0) for group in match.groups())
-    try:
-        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    except OverflowError:
-        raise ConfigurationError(f"--{option}: the duration {text!r} is too long") from None
 
 
 def _print_forecast(out: Console, result: Forecast) -> None:

@@ -1,5 +1,7 @@
 """`pairbus cost report`: the cost of a pairing, from its ledgers."""
 
+import os
+import re
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -10,14 +12,16 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pairbus.cli.console import check_java, consoles, print_error, print_json, print_warning
+from pairbus.cli.console import consoles, print_error, print_json, print_warning
 from pairbus.cli.cost_tables import print_titled_table, titled_table
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.pairing_options import AsJson
-from pairbus.cli.spark_errors import error_summary, first_logged_error
+from pairbus.cli.spark_errors import first_logged_error
+from pairbus.cli.spark_requirements import check_spark
 from pairbus.cli.threads import run_in_thread
 from pairbus.cost.prices import Prices, read_prices
 from pairbus.errors import ConfigurationError
+from pairbus.spark.error_summary import error_summary
 
 if TYPE_CHECKING:  # Importing these takes a second, which `--help` does not need.
     from pairbus.cost.report import Report
@@ -68,6 +72,10 @@ def report(
     """
     console, err = consoles()
     try:
+        if master is not None and master.startswith("sc://"):
+            from pairbus.spark.sessions import NOT_REMOTE
+
+            raise ConfigurationError(f"--master: {NOT_REMOTE}")
         price_list = read_prices(prices)
         if html is not None and not html.absolute().parent.is_dir():
             raise ConfigurationError(
@@ -76,11 +84,16 @@ def report(
     except ConfigurationError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
-    if not check_java(err):
+    paths = ledgers or [str(ledger_folder())]
+    if master is None and (missing := missing_paths(paths)) and len(missing) == len(paths):
+        for path in missing:
+            print_error(err, f"{path}: no such file or folder. Name the ledger of a pairing.")
+        raise typer.Exit(FAILURE)
+    if not check_spark(err, master):
         raise typer.Exit(FAILURE)
     result = _run(
         err,
-        ledgers or [str(ledger_folder())],
+        paths,
         price_list,
         master,
         out=out,
@@ -101,6 +114,18 @@ def report(
         _print_report(console, result)
         _print_problems(err, result)
     raise typer.Exit(FAILURE if result.problems and not result.files else SUCCESS)
+
+
+def missing_paths(paths: list[str]) -> list[str]:
+    """Return the paths that do not exist for certain: those on this machine that are no glob
+    pattern. Paths without a scheme are elsewhere if Hadoop is configured here."""
+    if os.environ.get("HADOOP_CONF_DIR"):
+        return []
+    return [
+        path
+        for path in paths
+        if not re.search(r"[*?\[\]{}\\]|^\w[\w+.-]+:", path) and not Path(path).exists()
+    ]
 
 
 def _run(

@@ -20,3 +20,9 @@ def _state_folder() -> Path:
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path.home() / ".local" / "state"
     return base / "pairbus"
+
+
+def redrive_folder() -> Path:
+    """Return `$XDG_STATE_HOME/pairbus/redrive`, where redrives keep their plans until they are
+    finished."""
+    return _state_folder() / "redrive"

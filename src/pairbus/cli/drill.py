@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 
 from pairbus.cli.configuration_options import ConfigFileOfDrill, PairingNameOfDrill
-from pairbus.cli.console import check_java, consoles, print_error, print_json, print_warning
+from pairbus.cli.console import consoles, print_error, print_json, print_warning
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import AsJson, require_credentials
+from pairbus.cli.spark_requirements import check_spark
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
@@ -110,11 +111,11 @@ def drill(
                 backlog_queue_count=backlog_queues,
                 failback=cast(Any, failback),
             )
+            if not check_spark(err):
+                raise typer.Exit(FAILED)
             data = _data_folder(folder, resources)
             network = NetworkOptions(transport, proxy, ca_file)
             environment = _environment(primary, secondary, data, network, tier)
-            if not check_java(err):
-                raise typer.Exit(FAILED)
             if primary is not None and not yes:
                 _confirm(environment, options)
         except ConfigurationError as exc:

@@ -11,6 +11,7 @@ from pairbus.backlog.probe import ProbeResult
 from pairbus.backlog.status import PairingCondition, PairingInspection
 from pairbus.backlog.syphon_file import SyphonSummary
 from pairbus.cli.formatting import age, count, messages, printable, queues_found, utc_time
+from pairbus.cli.syphon_totals import dead_letter_lines
 
 _COLOURS = {
     PairingCondition.HEALTHY: "green",
@@ -59,6 +60,9 @@ def _lines(inspection: PairingInspection) -> list[tuple[str, Text]]:
         lines.append(("backlog", _backlog(backlog, inspection.time_ms)))
         lines += [("", warning) for warning in _warnings(backlog)]
     lines.append(("syphon", _syphon(inspection.syphon)))
+    if inspection.syphon is not None:
+        reasons = inspection.syphon.dead_letter_reasons
+        lines += [("", Text(line, "yellow")) for line in dead_letter_lines(reasons)]
     return lines
 
 
@@ -105,7 +109,7 @@ def _syphon(syphon: SyphonSummary | None) -> Text:
     if not syphon.running:
         return Text(f"not running: {printable(syphon.problem)}", "yellow")
     if syphon.problem is not None:
-        return Text(f"stuck: {printable(syphon.problem)}", "red")
+        return Text(f"running with a problem: {printable(syphon.problem)}", "red")
     if syphon.paused:
         return Text("paused; resume it with pairbus syphon control resume", "yellow")
     remaining = "" if syphon.remaining is None else f", {syphon.remaining:,} remaining"

@@ -17,9 +17,10 @@ from pairbus.cli.configuration_options import (
     loaded_configuration,
     selected_section,
 )
-from pairbus.cli.console import check_java, consoles, print_error, print_warning
+from pairbus.cli.console import consoles, print_error, print_warning
 from pairbus.cli.default_paths import control_file as default_control_file
 from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.durations import parse_optional_duration
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
     DEFAULT_BACKLOG_QUEUES,
@@ -31,6 +32,7 @@ from pairbus.cli.pairing_options import (
     required,
     uses_entra,
 )
+from pairbus.cli.spark_requirements import check_spark
 from pairbus.cli.syphon_dry_run import print_dry_run
 from pairbus.cli.syphon_pairings import PairingsRun
 from pairbus.cli.syphon_run import DRAINED, FAILED, STOPPED, SyphonRun
@@ -109,6 +111,14 @@ def syphon(
             "original minus the time spent in the backlog."
         ),
     ] = "restore",
+    missing_destination_grace: Annotated[
+        str,
+        typer.Option(
+            help="Time that messages wait in the backlog for a destination that does not exist, "
+            "before they are dead-lettered: a duration such as 90s or 2h, 0 or forever. Counted "
+            "from the first attempt of this run."
+        ),
+    ] = "1h",
     poll: Annotated[
         float,
         typer.Option(help="Timeout of a receive from an empty queue, in seconds.", min=1, max=3600),
@@ -116,9 +126,18 @@ def syphon(
     master: Annotated[
         str | None,
         typer.Option(
-            help="URL of a Spark master. By default Spark runs on this machine, in local mode."
+            help="URL of a Spark master, or of a Spark Connect server (sc://…). By default Spark "
+            "runs on this machine, in local mode."
         ),
     ] = None,
+    executor_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds after which the syphon fails if messages wait and Spark has no executor, "
+            "so that a supervisor can start it again. 0: wait for ever.",
+            min=0,
+        ),
+    ] = 300,
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -143,9 +162,9 @@ def syphon(
     status_file: Annotated[
         Path | None,
         typer.Option(
-            help="Write the syphon's health to this JSON file, once a second: running, healthy, "
-            "paused, problem, moved, dead_lettered, remaining, errors, rate, seconds_to_go, time. "
-            "The file is replaced atomically.",
+            help="Write the syphon's health to this JSON file, once a second: running, ended, "
+            "healthy, paused, problem, moved, dead_lettered, dead_letter_reasons, remaining, "
+            "errors, rate, seconds_to_go, time. The file is replaced atomically.",
             dir_okay=False,
         ),
     ] = None,
@@ -177,6 +196,9 @@ def syphon(
             "control_file": None if control_file is None else str(control_file.absolute()),
             "archive": None if archive is None else str(archive.absolute()),
             "ttl": cast(TimeToLive, ttl),
+            "missing_destination_grace": parse_optional_duration(
+                "missing-destination-grace", missing_destination_grace, "forever"
+            ),
             "poll": timedelta(seconds=poll),
             "stuck_after": timedelta(seconds=stuck_after),
             "ledger": None if no_ledger else str((ledger or ledger_folder()).absolute()),
@@ -205,7 +227,7 @@ def syphon(
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
-    if not dry_run and not check_java(err):
+    if not dry_run and not check_spark(err, master):
         raise typer.Exit(FAILED)
     try:
         for name, options in pairings.items():
@@ -225,7 +247,14 @@ def syphon(
             status = several.run(out, err)
         else:
             (options,) = pairings.values()
-            run = SyphonRun(options, master, checkpoint, once=once, status_file=status_file)
+            run = SyphonRun(
+                options,
+                master,
+                checkpoint,
+                once=once,
+                status_file=status_file,
+                executor_timeout_s=executor_timeout,
+            )
             status = run.run(out, err)
     except KeyboardInterrupt:
         print_warning(err, "Stopped.")

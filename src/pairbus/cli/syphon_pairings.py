@@ -16,8 +16,8 @@ from rich.live import Live
 from rich.table import Table
 
 from pairbus.cli.console import print_error, print_warning
-from pairbus.cli.spark_errors import error_summary
 from pairbus.cli.threads import run_in_thread
+from pairbus.spark.error_summary import error_summary
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions

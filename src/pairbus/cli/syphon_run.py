@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,10 @@ from rich.markup import escape
 
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter, seconds_to_go
-from pairbus.cli.formatting import messages
-from pairbus.cli.spark_errors import error_summary
+from pairbus.cli.syphon_totals import total_lines
 from pairbus.cli.threads import run_in_thread
 from pairbus.errors import ConfigurationError
+from pairbus.spark.error_summary import error_summary
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
@@ -38,27 +39,43 @@ class SyphonRun:
         *,
         once: bool,
         status_file: Path | None,
+        executor_timeout_s: float = 0.0,
     ) -> None:
+        """`executor_timeout_s` is the longest time without executors; 0: for ever."""
         from pairbus.syphon.query import Syphon
 
         self._syphon = Syphon(options, master=master, checkpoint=checkpoint)
         self._once = once
         self._status_file = status_file
+        self._executor_timeout_s = executor_timeout_s
+        self._no_executors: str | None = None
         self._stopped = threading.Event()
         self._meter = RateMeter()
 
     def run(self, out: Console, err: Console) -> int:
         """Run the syphon and return the exit status."""
+        try:
+            return self._run(out, err)
+        except BaseException as exc:
+            # The file must not say that the syphon runs when it does not.
+            self._write_end(f"the command ended unexpectedly: {type(exc).__name__}: {exc}")
+            raise
+
+    def _run(self, out: Console, err: Console) -> int:
         self._handle_signals()
+        self._write_start()
         out.print("Starting Spark…")
         try:
             # In the main thread, Spark would replace our handler of Ctrl-C with its own.
             run_in_thread(lambda: self._syphon.start(once=self._once))
         except ConfigurationError as exc:
             print_error(err, exc)
+            self._write_end(str(exc))
             return USAGE_ERROR
         except Exception as exc:  # noqa: BLE001  any error of Spark
-            print_error(err, f"Spark did not start: {error_summary(exc)}")
+            problem = f"Spark did not start: {error_summary(exc)}"
+            print_error(err, problem)
+            self._write_end(problem)
             return FAILED
         counter = BacklogCounter(self._syphon.options)
         try:
@@ -68,9 +85,17 @@ class SyphonRun:
                 out.print("Stopping…")
             self._syphon.stop()
         status = self._syphon.status()
-        self._write_status(status, counter.count)
+        if self._no_executors is not None:
+            status = replace(status, healthy=False, problem=self._no_executors)
         self._print_totals(out, err, status)
-        return self._exit_status(err, status)
+        exit_status = self._exit_status(err, status)
+        self._write_status(status, counter.count, ended=self._describe_end(exit_status))
+        return exit_status
+
+    def _describe_end(self, exit_status: int) -> str:
+        if exit_status == DRAINED and not self._once:
+            return "stopped"
+        return {DRAINED: "drained", STUCK: "stuck", STOPPED: "stopped"}.get(exit_status, "failed")
 
     def _handle_signals(self) -> None:
         def handle(number: int, _: object) -> None:
@@ -95,37 +120,53 @@ class SyphonRun:
                     written_at = now
                     self._write_status(status, counter.count)
                 screen.show(status, counter.count, self._meter, now)
+                self._check_executors()
+                if self._no_executors is not None:
+                    return
                 if not status.running or self._stopped.wait(REFRESH_S):
                     return
 
-    def _write_status(self, status: "SyphonStatus", remaining: int | None) -> None:
+    def _check_executors(self) -> None:
+        seconds = self._syphon.seconds_without_executors()
+        if 0 < self._executor_timeout_s <= seconds:
+            self._no_executors = (
+                f"Spark had no executors for {seconds:.0f} s. Check the master and its workers. "
+                "Nothing is lost; run the syphon again."
+            )
+
+    def _write_status(
+        self, status: "SyphonStatus", remaining: int | None, ended: str | None = None
+    ) -> None:
         if self._status_file is not None:
             rate = self._meter.rate() if status.running else 0.0
-            write_status_file(self._status_file, status, remaining, rate)
+            write_status_file(self._status_file, status, remaining, rate, ended)
+
+    def _write_start(self) -> None:
+        """Replace the file of an earlier run."""
+        from pairbus.syphon.status import initial_status
+
+        self._write_status(initial_status(), None)
+
+    def _write_end(self, problem: str) -> None:
+        """Report an end without a status of the syphon."""
+        from pairbus.syphon.status import initial_status
+
+        status = replace(initial_status(), running=False, healthy=False, problem=problem)
+        self._write_status(status, None, ended="failed")
 
     def _print_totals(self, out: Console, err: Console, status: "SyphonStatus") -> None:
-        for path, count in sorted(status.moved.items()):
-            out.print(escape(f"  {path}: {count:,} moved"))
         if not status.drained:
             for path, error in sorted(status.errors.items()):
                 print_warning(err, f"  {path} does not accept messages: {error}")
-        total = f"{messages(f'{status.moved.total():,}')} moved"
-        dead_lettered = status.dead_lettered.total()
-        if not dead_lettered:
-            out.print(f"{total}, 0 dead-lettered.")
-            return
-        counts = sorted(status.dead_lettered.items())
-        destinations = ", ".join(f"{path or 'no destination'}: {count:,}" for path, count in counts)
-        out.print(
-            escape(
-                f"{total}. {dead_lettered:,} DEAD-LETTERED ({destinations}). See: pairbus backlog "
-                "peek --dead-letters"
-            )
-        )
+        for line in total_lines(status):
+            out.print(escape(line))
 
     def _exit_status(self, err: Console, status: "SyphonStatus") -> int:
         if status.failure is not None:
             print_error(err, error_summary(status.failure))
+            return FAILED
+        if self._no_executors is not None:
+            print_error(err, self._no_executors)
             return FAILED
         if not self._once:
             return DRAINED
@@ -147,20 +188,27 @@ class SyphonRun:
 
 
 def write_status_file(
-    path: Path, status: "SyphonStatus", remaining: int | None, rate: float
+    path: Path,
+    status: "SyphonStatus",
+    remaining: int | None,
+    rate: float,
+    ended: str | None = None,
 ) -> None:
-    """Write the file that `pairbus status --status-file` and monitoring tools read."""
+    """Write the file that `pairbus status --status-file` and monitoring tools read. `ended` is how
+    the syphon ended: drained, stopped, stuck or failed. None: it runs."""
     from pairbus.syphon.status_file import write_json
 
     write_json(
         path,
         {
-            "running": status.running,
+            "running": status.running and ended is None,
+            "ended": ended,
             "healthy": status.healthy,
             "paused": status.paused,
             "problem": status.problem,
             "moved": status.moved,
             "dead_lettered": status.dead_lettered,
+            "dead_letter_reasons": status.dead_letter_reasons,
             "remaining": remaining,
             "errors": status.errors,
             "rate": rate,

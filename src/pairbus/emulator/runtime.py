@@ -9,9 +9,8 @@ that turn are not sent, and there are no further turns.
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pairbus.emulator.auth import Authority, Claims, SharedAccessRule
@@ -39,6 +38,15 @@ class Flushable(Protocol):
     def flush(self) -> None: ...
 
 
+def random_tokens() -> Iterator[bytes]:
+    """Generate lock tokens of 16 bytes. A system call for each would take longer than the rest of
+    the work for a lock."""
+    while True:
+        block = os.urandom(4096)
+        for start in range(0, len(block), 16):
+            yield block[start : start + 16]
+
+
 class NamespaceRuntime:
     """The state of a namespace. Used by one thread, that of its event loop."""
 
@@ -62,7 +70,7 @@ class NamespaceRuntime:
         self.store = store
         self.clock = NamespaceClock(now_ms, store.clock_offset_ms())
         self.now_ms = self.clock.now_ms
-        self.new_token = partial(os.urandom, 16)
+        self.new_token = random_tokens().__next__
         self.incoming_links: set[IncomingLink] = set()
         self.outgoing_links: dict[int, list[OutgoingLink]] = {}
         """Attached receivers by the id of their queue."""

@@ -16,6 +16,7 @@ from pairbus.emulator.entities.descriptions import (
     EntityDescription,
     SubscriptionDescription,
     max_message_size,
+    with_settings,
 )
 from pairbus.errors import Busy, ConfigurationError
 from pairbus.servicebus.limits import (
@@ -83,7 +84,8 @@ class NamespaceTier:
                 f"{self.name} the maximum is {self.max_message_kb}."
             )
         if kilobytes == MAX_MESSAGE_KB_STANDARD < self.default_message_kb:
-            return replace(description, max_message_size_in_kilobytes=self.default_message_kb)
+            # An older version may have allowed a name that is not allowed now.
+            return with_settings(description, max_message_size_in_kilobytes=self.default_message_kb)
         return description
 
     def message_limit(self, description: EntityDescription) -> int:

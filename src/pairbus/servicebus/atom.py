@@ -109,6 +109,7 @@ class QueueProperties:
     auto_delete_on_idle: timedelta | None = None
     enable_partitioning: bool = False
     forward_to: str | None = None
+    duplicate_detection_window: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,7 @@ class TopicProperties:
     status: str
     """Compare it with `EntityStatus`; the service has further values, such as `Creating`."""
     requires_duplicate_detection: bool
+    duplicate_detection_window: timedelta | None = None
 
 
 class QueuePage(NamedTuple):
@@ -158,6 +160,7 @@ def read_topic(path: str, body: bytes) -> TopicProperties:
         path=path,
         status=_text(description, "Status") or EntityStatus.ACTIVE,
         requires_duplicate_detection=_flag(description, "RequiresDuplicateDetection"),
+        duplicate_detection_window=_span_or_none(description, _DUPLICATE_WINDOW),
     )
 
 
@@ -284,7 +287,11 @@ def _queue(path: str, description: Element) -> QueueProperties:
         auto_delete_on_idle=_span_or_none(description, "AutoDeleteOnIdle"),
         enable_partitioning=_flag(description, "EnablePartitioning"),
         forward_to=_text(description, "ForwardTo") or None,
+        duplicate_detection_window=_span_or_none(description, _DUPLICATE_WINDOW),
     )
+
+
+_DUPLICATE_WINDOW = "DuplicateDetectionHistoryTimeWindow"
 
 
 def _parse(body: bytes) -> Element:

@@ -5,6 +5,7 @@ topic (`topic/Subscriptions/name`); sub-queues and the `$management` node are be
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -69,6 +70,7 @@ def check_namespace_name(name: str) -> None:
         )
 
 
+@lru_cache(maxsize=1024)  # Every delivery needs it several times, and there are few paths.
 def normalize_path(path: str) -> str:
     """Return the form in which two spellings of one path are equal."""
     return path.replace("\\", "/").strip("/").lower()

@@ -38,6 +38,8 @@ MAX_QUEUES: Final = 10_000
 MAX_USER_METADATA: Final = 1024
 MAX_AUTHORIZATION_RULES: Final = 12
 MAX_DELIVERY_COUNT: Final = 2**31 - 1
+MIN_LOCK_S: Final = 5
+MAX_LOCK_S: Final = 300
 MAX_FORWARDING_HOPS: Final = 4
 MAX_PAGE_SIZE: Final = 100
 """Entries of one page of a list that the administration API returns."""

@@ -19,11 +19,13 @@ from pyspark.sql.types import StructType
 
 from pairbus.errors import ConfigurationError
 from pairbus.spark.connector_options import ConnectorOptions
+from pairbus.spark.locked_messages import LockedMessages
 from pairbus.spark.long_polls import LongPolls
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.spark.peek_reader import PeekReader
 from pairbus.spark.plans import PartitionPlan
 from pairbus.spark.queue_reader import QueueReader
+from pairbus.spark.registration import register_source
 from pairbus.spark.row_writer import BatchWriter, RowForwarder, StreamWriter
 from pairbus.spark.rows import COLUMNS, SCHEMA, to_record_batch
 from pairbus.spark.stream_reader import QueuePlanner, QueueStreamReader
@@ -35,8 +37,9 @@ DEFAULT_POLL_S = 900
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("servicebus")` available in a session."""
-    spark.dataSource.register(ServiceBus)
+    """Make `format("servicebus")` available in a session, also of Spark Connect. On a cluster, the
+    package is sent to the workers."""
+    register_source(spark, FORMAT, SCHEMA, ServiceBus)
 
 
 class ServiceBus(DataSource):
@@ -67,7 +70,7 @@ class ServiceBus(DataSource):
             queues,
             partitions=options.number("partitions") or len(queues),
             max_messages=max_messages,
-            planner=QueuePlanner(polls, max_messages),
+            planner=QueuePlanner(polls, max_messages, LockedMessages(client, queues)),
             reader=QueueReader(client, MessageRows(columns_of(schema))),
         )
 
@@ -101,8 +104,14 @@ class MessageRows:
     ) -> Iterator[ReceivedMessage]:
         return messages
 
+    def wants_more(self) -> bool:
+        return True
+
     def to_record_batch(self, rows: list[ReceivedMessage]) -> pa.RecordBatch:
         return to_record_batch(rows, self._columns)
 
     def queue_was_empty(self, queue: str) -> None:
+        """Do nothing: the connector keeps no ledger."""
+
+    def lock_was_renewed(self, message: ReceivedMessage) -> None:
         """Do nothing: the connector keeps no ledger."""

@@ -5,22 +5,23 @@ from dataclasses import dataclass
 
 from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, size_in_batch
 from pairbus.amqp.client import PendingDelivery, Sender
-from pairbus.errors import AmqpError, NotAuthorized, QuotaExceeded, Refused
+from pairbus.errors import AmqpError, EntityNotFound, MessageTooLarge
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
+from pairbus.spark.connections import Batching
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import OutcomeRecorder
+from pairbus.spark.verdicts import Failure, Verdict, judge
 
 MAX_BATCH_MESSAGES = 500
 MAX_IN_FLIGHT = 4
 """Deliveries to one destination that are not answered yet."""
-ENVELOPE_BYTES = 1024
-"""Reserved for the envelope of a batch: message id, session and partition key of its first
-message."""
+MAX_SINGLES_IN_FLIGHT = 50
+"""The same, for a destination that gets no batches."""
 
 
 @dataclass(slots=True, eq=False)
-class _BatchInFlight:
-    """A batch that was sent and is not answered yet."""
+class _InFlight:
+    """Messages that were sent as one delivery, which is not answered yet."""
 
     messages: list[RestoredMessage]
     sessions: set[str]
@@ -30,34 +31,50 @@ class _BatchInFlight:
 class DestinationSender:
     """Sends messages to one destination, and reports what happened to each.
 
-    After a failure it sends nothing more, so that no later message of a session overtakes the one
-    that failed. If a batch is refused, its messages are sent individually, because one bad message
-    fails the whole batch.
+    After a failure of the destination it sends nothing more, so that no later message of a session
+    overtakes the one that failed. A batch that is refused is halved until the messages that cause
+    it stand alone: the others are sent in few deliveries.
     """
 
-    def __init__(self, path: str, sender: Sender, recorder: OutcomeRecorder) -> None:
+    def __init__(
+        self,
+        path: str,
+        sender: Sender,
+        batching: Batching,
+        recorder: OutcomeRecorder,
+        *,
+        hold_if_missing: bool,
+    ) -> None:
+        """With `hold_if_missing`, messages are left if the destination does not exist, and
+        dead-lettered otherwise."""
         self._path = path
         self._sender = sender
+        self._batching = batching
         self._recorder = recorder
         self._batch: list[RestoredMessage] = []
         self._batch_bytes = 0
-        self._in_flight: deque[_BatchInFlight] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         self._error: AmqpError | None = None
+        self._dead_letters_all = False
+        """The destination does not exist, and its messages are not held."""
         self._skipped_sessions: set[str] = set()
         """Sessions of which a message was not sent because its lock was about to expire."""
         try:
             sender.open()
         except AmqpError as exc:
             self._error = exc
+            if isinstance(exc, EntityNotFound):
+                recorder.destination_missing(path)
+                self._dead_letters_all = not hold_if_missing
 
     def add(self, message: RestoredMessage, min_locked_until: int) -> None:
         """Send a message after all earlier ones, unless its lock expires too early."""
-        if self._error is not None:
-            if is_permanent(self._error):
-                reason = type(self._error).__name__
-                self._recorder.dead_letter(message, reason, str(self._error))
-            else:
-                self._leave([message])
+        if self._dead_letters_all:
+            # Without the words of the service, which differ each time: the messages share requests.
+            description = f"The queue or topic {self._path!r} does not exist."
+            self._recorder.dead_letter(message, EntityNotFound.__name__, description)
+        elif self._error is not None:
+            self._leave([message])
         elif message.lock_token is not None and (
             message.locked_until < min_locked_until or message.session_id in self._skipped_sessions
         ):
@@ -69,96 +86,175 @@ class DestinationSender:
 
     def flush(self) -> None:
         """Send the last batch, without waiting for the answer."""
-        if self._error is None:
-            self._send_batch()
+        self._post(self._take_batch())
 
     def wait(self) -> None:
         """Wait until every delivery is answered."""
-        while self._in_flight:
-            self._wait_for_oldest()
+        self._wait_for_all()
+        if isinstance(self._error, EntityNotFound):
+            self._sender.detach()  # The entity may be created again, and needs a new link then.
 
     def _add_to_batch(self, message: RestoredMessage) -> None:
         size = size_in_batch(len(message.payload))
-        # A message that is larger is sent alone, and not as a batch.
-        max_bytes = (self._sender.max_batch_size or MAX_MESSAGE_SIZE_STANDARD) - ENVELOPE_BYTES
-        if len(self._batch) >= MAX_BATCH_MESSAGES or self._batch_bytes + size > max_bytes:
-            self._send_batch()
-            if self._error is not None:
-                self._leave([message])
-                return
+        if self._batch and not self._fits(size):
+            self._post(self._take_batch())
+        if not self._batch and not self._batching.refused:
+            # The envelope repeats properties of the first message.
+            self._batch_bytes = len(batch_envelope(message.payload))
         self._batch.append(message)
         self._batch_bytes += size
+
+    def _fits(self, size: int) -> bool:
+        """Return True if a message of this size can be added to the batch. One that is larger than
+        a batch may be is sent alone, and not as a batch."""
+        limit = self._sender.max_batch_size or MAX_MESSAGE_SIZE_STANDARD
+        return (
+            not self._batching.refused
+            and len(self._batch) < MAX_BATCH_MESSAGES
+            and self._batch_bytes + size <= limit
+        )
 
     def _take_batch(self) -> list[RestoredMessage]:
         messages, self._batch, self._batch_bytes = self._batch, [], 0
         return messages
 
-    def _send_batch(self) -> None:
-        messages = self._take_batch()
+    def _post(self, messages: list[RestoredMessage]) -> None:
+        """Send messages as one delivery when their sessions have none in flight. Its answer is
+        handled later. If the destination refuses batches, each message is a delivery."""
+        if self._batching.refused and len(messages) > 1:
+            for message in messages:
+                self._post([message])
+            return
         if not messages:
             return
         sessions = {message.session_id for message in messages if message.session_id is not None}
+        limit = MAX_SINGLES_IN_FLIGHT if self._batching.refused else MAX_IN_FLIGHT
         while self._in_flight and (
-            len(self._in_flight) >= MAX_IN_FLIGHT
+            len(self._in_flight) >= limit
             or any(sessions & batch.sessions for batch in self._in_flight)
         ):
             self._wait_for_oldest()
-        if self._error is not None:
-            self._leave(messages)
-            return
-        payloads = [message.payload for message in messages]
-        try:
-            if len(payloads) == 1:
-                delivery = self._sender.post(payloads[0])
-            else:
-                batch = make_batch(payloads, batch_envelope(payloads[0]))
-                delivery = self._sender.post(batch, message_format=BATCH_FORMAT)
-        except AmqpError as exc:
-            self._handle_failure(messages, exc)
-        else:
-            self._in_flight.append(_BatchInFlight(messages, sessions, delivery))
+        result = self._start(messages)
+        if isinstance(result, PendingDelivery):
+            self._in_flight.append(_InFlight(messages, sessions, result))
+        elif result is not None:
+            self._handle(messages, *result)
+
+    def _wait_for_all(self) -> None:
+        while self._in_flight:
+            self._wait_for_oldest()
 
     def _wait_for_oldest(self) -> None:
         batch = self._in_flight.popleft()
+        result = self._finish(batch.delivery, batch.messages)
+        if result is not None:
+            self._handle(batch.messages, *result)
+
+    def _deliver(self, messages: list[RestoredMessage], *, lost_before: bool = False) -> int:
+        """Send messages as one delivery, wait for the answer, and return how many were
+        dead-lettered in the end."""
+        result = self._start(messages)
+        if isinstance(result, PendingDelivery):
+            result = self._finish(result, messages)
+        return 0 if result is None else self._handle(messages, *result, lost_before=lost_before)
+
+    def _start(
+        self, messages: list[RestoredMessage]
+    ) -> PendingDelivery | tuple[Failure, AmqpError] | None:
+        """Send a delivery. Return its failure if it could not be sent, or None if the messages were
+        left because the destination has failed before."""
+        if self._error is not None:
+            self._leave(messages)
+            return None
         try:
-            self._sender.wait([batch.delivery])
+            self._sender.open()
         except AmqpError as exc:
-            batch.delivery.error = batch.delivery.error or exc
-        if batch.delivery.error is not None:
-            self._handle_failure(batch.messages, batch.delivery.error)
-        else:
-            self._recorder.delivered(self._path, batch.messages)
+            return Failure.NOT_ATTACHED, exc
+        payloads = [message.payload for message in messages]
+        is_batch = len(payloads) > 1
+        payload = make_batch(payloads, batch_envelope(payloads[0])) if is_batch else payloads[0]
+        limit = self._sender.max_batch_size if is_batch else self._sender.max_message_size
+        if limit is not None and len(payload) > limit:
+            # Batches are built within the limit, but the link may have been replaced since.
+            return Failure.TOO_LARGE, MessageTooLarge(
+                f"{self._path!r} accepts at most {limit} bytes, and the "
+                f"{'batch' if is_batch else 'message'} has {len(payload)}"
+            )
+        try:
+            return self._sender.post(payload, message_format=BATCH_FORMAT if is_batch else 0)
+        except AmqpError as exc:
+            self._recorder.not_delivered(self._path, messages)
+            return Failure.LINK_LOST, exc
 
-    def _handle_failure(self, messages: list[RestoredMessage], error: AmqpError) -> None:
+    def _finish(
+        self, delivery: PendingDelivery, messages: list[RestoredMessage]
+    ) -> tuple[Failure, AmqpError] | None:
+        """Wait for the answer to a delivery, and return its failure, if any."""
+        try:
+            self._sender.wait([delivery])
+        except AmqpError as exc:
+            delivery.error = delivery.error or exc
+        if delivery.error is None:
+            self._recorder.delivered(self._path, messages)
+            return None
         self._recorder.not_delivered(self._path, messages)
-        if is_permanent(error):
-            if len(messages) > 1:
-                self._send_individually(messages)
-            else:
-                self._recorder.dead_letter(messages[0], type(error).__name__, str(error))
-            return
-        self._error = error
-        self._recorder.destination_failed(self._path, error)
-        self._leave(messages)
-        self._leave(self._take_batch())
+        return Failure.REJECTED if delivery.rejected else Failure.LINK_LOST, delivery.error
 
-    def _send_individually(self, messages: list[RestoredMessage]) -> None:
-        for index, message in enumerate(messages):
-            try:
-                self._sender.send(message.payload)
-            except AmqpError as exc:
-                self._handle_failure([message], exc)
-                if self._error is not None:
-                    self._leave(messages[index + 1 :])
-                    return
-            else:
-                self._recorder.delivered(self._path, [message])
+    def _handle(
+        self,
+        messages: list[RestoredMessage],
+        failure: Failure,
+        error: AmqpError,
+        *,
+        lost_before: bool = False,
+    ) -> int:
+        """Handle a delivery that failed, and return how many messages were dead-lettered."""
+        verdict = judge(failure, error, message_count=len(messages), lost_before=lost_before)
+        if self._error is not None:
+            self._leave(messages)
+        elif verdict is Verdict.DEAD_LETTER:
+            self._recorder.dead_letter(messages[0], type(error).__name__, str(error))
+            return 1
+        elif verdict is Verdict.SEND_AGAIN:
+            # Nothing else may be in flight, or it could be the reason for another loss.
+            self._wait_for_all()
+            return self._deliver(messages, lost_before=True)
+        elif verdict is Verdict.SPLIT:
+            return self._split(messages, failure)
+        else:
+            self._error = error
+            self._recorder.destination_failed(self._path, error)
+            if verdict is Verdict.MISSING:
+                self._recorder.destination_missing(self._path)
+            self._leave(messages)
+            self._leave(self._take_batch())
+        return 0
+
+    def _split(self, messages: list[RestoredMessage], failure: Failure) -> int:
+        """Send the two halves of a batch that was refused, and return how many messages were
+        dead-lettered."""
+        if self._refuses_batches():  # as another batch has shown
+            self._post(messages)
+            return 0
+        middle = len(messages) // 2
+        first, second = messages[:middle], messages[middle:]
+        dead_lettered = self._deliver(first)
+        if self._refuses_batches():
+            self._post(second)
+            return dead_lettered
+        if dead_lettered == len(first):
+            # Probably all are bad, and halving would send most of them several times.
+            dead_lettered += sum(self._deliver([message]) for message in second)
+        else:
+            dead_lettered += self._deliver(second)
+        if dead_lettered == 0 and self._error is None and failure is Failure.REJECTED:
+            # Each message was accepted, so the destination rejected the batch for being one. A
+            # partitioned entity does so if the messages belong to different partitions.
+            self._batching.refused = True
+        return dead_lettered
+
+    def _refuses_batches(self) -> bool:
+        return self._batching.refused
 
     def _leave(self, messages: list[RestoredMessage]) -> None:
         self._recorder.leave(self._path, messages, self._error)
-
-
-def is_permanent(error: AmqpError) -> bool:
-    """Return True if the destination would refuse the same message again: the message is too large
-    or malformed, or the entity does not exist."""
-    return isinstance(error, Refused) and not isinstance(error, NotAuthorized | QuotaExceeded)

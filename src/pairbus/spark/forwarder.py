@@ -4,19 +4,16 @@ A message is completed after its destination has accepted it. A message that its
 never accept is dead-lettered. All others stay in their queue.
 """
 
-import time
 from collections.abc import Callable, Iterable
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.spark.connections import sender_for
+from pairbus.spark.connections import batching_for, sender_for
 from pairbus.spark.destination_sender import DestinationSender
+from pairbus.spark.locks import LockMargin, wall_clock_ms
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import Outcome, OutcomeRecorder
 from pairbus.spark.settler import Settler
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
-
-LOCK_MARGIN_MS = 5_000
-"""A message whose lock expires sooner is not sent: it could not be completed in time."""
 
 
 class Forwarder:
@@ -28,19 +25,27 @@ class Forwarder:
         source: ClientOptions | None,
         *,
         usage: UsageRecorder = NO_USAGE,
-        settler: Settler | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        expired: frozenset[str] | None = None,
+        recorder: OutcomeRecorder | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """`target` is the namespace of the destinations. `source` is the namespace that holds the
-        locks; None: messages have no locks. `settler` replaces the usual one for it."""
+        locks; None: messages have no locks. `expired` are the destinations whose messages are
+        dead-lettered if they do not exist; None: all. `recorder` decides what happens to messages
+        that are not delivered, if it is not what the syphon does."""
         self._target = target
+        self._expired = expired
         self._now_ms = now_ms
-        self._recorder = OutcomeRecorder(settler or Settler(source, usage), usage)
+        self._margin = LockMargin()
+        self._recorder = recorder or OutcomeRecorder(Settler(source, usage), usage)
         self._senders: dict[str, DestinationSender] = {}
 
     def forward(self, messages: Iterable[RestoredMessage]) -> None:
         """Send messages, after those of earlier calls."""
-        min_locked_until = self._now_ms() + LOCK_MARGIN_MS
+        now = self._now_ms()
+        messages = list(messages)
+        longest = max((m.locked_until for m in messages if m.lock_token is not None), default=now)
+        margin = self._margin.update(longest - now)
         for message in messages:
             if message.problem is not None or message.destination is None:
                 self._recorder.dead_letter(
@@ -50,7 +55,8 @@ class Forwarder:
             sender = self._senders.get(message.destination)
             if sender is None:
                 sender = self._open(message.destination)
-            sender.add(message, min_locked_until)
+            # A message whose lock expires sooner is not sent: it could not be completed in time.
+            sender.add(message, self._now_ms() + margin)
 
     def finish(self) -> Outcome:
         """Send the last batches, wait for all answers, and settle."""
@@ -61,6 +67,11 @@ class Forwarder:
         return self._recorder.finish()
 
     def _open(self, path: str) -> DestinationSender:
-        sender = DestinationSender(path, sender_for(self._target, path), self._recorder)
-        self._senders[path] = sender
+        sender = self._senders[path] = DestinationSender(
+            path,
+            sender_for(self._target, path),
+            batching_for(self._target, path),
+            self._recorder,
+            hold_if_missing=self._expired is not None and path not in self._expired,
+        )
         return sender

@@ -1,14 +1,15 @@
 """Long polls: one receive that waits on each queue, independent of Spark's triggers.
 
 Spark asks a source several times a second whether there is new data, so the answer must be cheap.
-A thread in the driver therefore keeps one credit on each queue. The message that arrives stays
-locked, and is the first one of the next micro-batch.
+A thread in the driver therefore keeps one credit on each queue. The message that arrives is the
+first one of the next micro-batch. Its lock is renewed until that micro-batch has ended, because the
+task that settles it may start late.
 """
 
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from time import monotonic
 from uuid import UUID
 
@@ -16,7 +17,8 @@ from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
 from pairbus.amqp.events import Delivery
 from pairbus.errors import AmqpError, EntityNotFound, LinkLost, LockLost
 from pairbus.servicebus.management import ABANDONED
-from pairbus.spark.messages import ReceivedMessage, destination_of, lock_expiry_ms
+from pairbus.spark.locks import LockExpiry, wall_clock_ms
+from pairbus.spark.messages import ReceivedMessage, destination_of
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
 from pairbus.usage.operations import OperationKind, Purpose
 
@@ -30,8 +32,11 @@ MISSING_RETRY_S = 60.0
 """The interval between two attempts to receive from a queue that does not exist."""
 RETRY_S, MAX_RETRY_S = 1.0, 30.0
 """The pause after a failure. It doubles up to the maximum."""
+MIN_POLL_S = 60.0
+"""A poll whose link is detached sooner is a failure."""
 RENEW_S = 20.0
-"""The age at which the lock of a message that was not taken yet is renewed."""
+"""The longest time after which the lock of a message is renewed. A lock of less than a minute is
+renewed after a third of its duration."""
 
 
 class _QueuePoll:
@@ -43,11 +48,18 @@ class _QueuePoll:
         self.credit_since: float | None = None
         """The time when the credit was granted. None: no credit is outstanding."""
         self.message: ReceivedMessage | None = None
-        self.locked_at = 0.0
+        """The message that arrived and was not taken."""
+        self.taken: ReceivedMessage | None = None
+        """The message that the current micro-batch has taken."""
+        self.expiry = LockExpiry()
+        self.renew_at = 0.0
+        """The time at which the lock of the message is renewed."""
+        self.released = False
+        """The message is to be abandoned."""
         self.paused = False
         """A task reads the queue. A poll would take a message out of the order of the task."""
-        self.releasing = False
-        """The message and the credit are to be given back."""
+        self.suspended = False
+        """No credit is to be outstanding, and a message is to be abandoned."""
         self.missing_until = 0.0
         """The queue does not exist, and is not tried again before this time."""
 
@@ -64,6 +76,7 @@ class LongPolls:
         usage: UsageRecorder = NO_USAGE,
         allow_missing: bool = False,
         now: Callable[[], float] = monotonic,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """With `allow_missing`, a queue that does not exist is not an error."""
         self.error: AmqpError | None = None
@@ -73,16 +86,18 @@ class LongPolls:
         self._poll_s = poll_s
         self._allow_missing = allow_missing
         self._now = now
+        self._now_ms = now_ms
         self._polls = {queue: _QueuePoll(self._client, queue) for queue in queues}
         self._changed = threading.Condition()
         self._stopped = False
         self._thread: threading.Thread | None = None
 
     def resume(self) -> None:
-        """Poll all queues, also those whose messages were taken."""
+        """Poll all queues, also those whose messages were taken: their micro-batch has ended."""
         with self._changed:
             for poll in self._polls.values():
-                poll.paused = False
+                poll.paused = poll.suspended = False
+                poll.taken = None
             self._changed.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(
@@ -90,13 +105,13 @@ class LongPolls:
             )
             self._thread.start()
 
-    def release(self) -> None:
-        """Hold no message and no credit until `resume`. The messages that were not taken can be
+    def suspend(self) -> None:
+        """Hold no message and no credit until `resume`. Messages that were not taken can be
         received again, in their positions. Returns at once."""
         with self._changed:
             for poll in self._polls.values():
-                if not poll.paused or poll.message is not None:
-                    poll.paused = poll.releasing = True
+                poll.paused = poll.suspended = True
+                poll.taken = None
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -130,18 +145,23 @@ class LongPolls:
         with self._changed:
             return [poll.message for poll in self._polls.values() if poll.message is not None]
 
-    def take(self) -> dict[str, ReceivedMessage]:
-        """Return the messages by queue, and pause the polls of these queues until `resume`."""
-        # Each lock was taken or renewed at most RENEW_S ago.
-        locked_until = lock_expiry_ms() - int(RENEW_S * 1000)
+    def take(self, queues: Container[str] | None = None) -> dict[str, ReceivedMessage]:
+        """Return the messages of some queues, or of all, by queue. Until `resume`, these queues are
+        not polled, and the locks of the messages are renewed."""
         taken = {}
         with self._changed:
             for queue, poll in self._polls.items():
-                if poll.message is not None:
-                    taken[queue] = poll.message._replace(locked_until=locked_until)
+                if poll.message is not None and (queues is None or queue in queues):
+                    taken[queue] = poll.taken = poll.message
                     poll.message = None
                     poll.paused = True
         return taken
+
+    def release(self, queue: str) -> None:
+        """Abandon the message of a queue, and receive the one that is the first one then."""
+        with self._changed:
+            self._polls[queue].released = True
+            self._changed.notify_all()
 
     def _is_known(self, poll: _QueuePoll) -> bool:
         now = self._now()
@@ -174,21 +194,34 @@ class LongPolls:
     def _step(self) -> None:
         """Grant credit where it is due, and collect what has arrived."""
         for poll in self._polls.values():
-            if poll.releasing:
-                self._release(poll)
+            self._end_suspended(poll)
+            self._abandon(poll)
             self._grant(poll)
             self._renew(poll)
             self._client.renew_token(poll.receiver.path)
         if any(poll.credit_since is not None for poll in self._polls.values()):
-            self._client.step(self._now() + STEP_S)
+            self._client.step(self._client.now() + STEP_S)
         else:
             with self._changed:
                 self._changed.wait(STEP_S)
         with self._changed:
             for poll in self._polls.values():
                 if poll.credit_since is not None:
-                    self._store(poll, poll.receiver.take_received())
+                    self._collect(poll, poll.credit_since)
             self._changed.notify_all()
+
+    def _collect(self, poll: _QueuePoll, credit_since: float) -> None:
+        try:
+            deliveries = poll.receiver.take_received()
+        except LinkLost as exc:
+            if self._now() - credit_since < MIN_POLL_S:
+                raise  # it would be detached again at once, and each poll is billed
+            # The service may take a link for idle although it has credit. It is attached again.
+            logger.info("The poll of %s was ended: %s", poll.receiver.path, exc)
+            poll.credit_since = None
+            self._record_empty_poll(poll)
+        else:
+            self._store(poll, deliveries)
 
     def _grant(self, poll: _QueuePoll) -> None:
         now = self._now()
@@ -211,7 +244,49 @@ class LongPolls:
             else:
                 poll.credit_since = self._now()
 
-    def _release(self, poll: _QueuePoll) -> None:
+    def _store(self, poll: _QueuePoll, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            if self._usage.enabled:
+                destination = destination_of(delivery.payload)
+                self._usage.add(OperationKind.RECEIVE, destination, [len(delivery.payload)])
+                self._usage.flush()
+            poll.expiry = LockExpiry(self._now_ms)
+            locked_until = poll.expiry.of(delivery.payload)
+            lock_ms = locked_until - self._now_ms()
+            poll.message = ReceivedMessage(
+                poll.receiver.path, delivery.payload, delivery.tag, locked_until, lock_ms
+            )
+            poll.credit_since = None
+            poll.renew_at = self._now() + renewal_s(lock_ms)
+            # Messages are settled by lock token, so the session need not track the delivery.
+            delivery.link.session.incoming.unsettled.pop(delivery.id, None)
+
+    def _renew(self, poll: _QueuePoll) -> None:
+        """Renew the lock of a message that is not settled yet, so that it keeps its position."""
+        message = poll.message or poll.taken
+        if message is None or message.lock_token is None or self._now() < poll.renew_at:
+            return
+        try:
+            (expiry,) = poll.management.renew_locks([UUID(bytes_le=message.lock_token)])
+        except LockLost:  # it expired, or a task has settled the message
+            renewed = None
+        else:
+            renewed = message._replace(locked_until=poll.expiry.corrected(int(expiry)))
+            if self._usage.enabled:
+                destination = destination_of(message.payload) or ""
+                self._usage.add_settlements(OperationKind.RENEW, [destination])
+                self._usage.flush()
+        with self._changed:
+            poll.renew_at = self._now() + renewal_s(message.lock_ms)
+            if poll.message is message:
+                poll.message = renewed
+            elif poll.taken is message:
+                poll.taken = renewed
+
+    def _end_suspended(self, poll: _QueuePoll) -> None:
+        """End the poll of a queue that was suspended."""
+        if not poll.suspended:
+            return
         if poll.credit_since is not None:
             deliveries = poll.receiver.drain()
             if not deliveries:
@@ -219,49 +294,30 @@ class LongPolls:
             poll.credit_since = None
             with self._changed:
                 self._store(poll, deliveries)
-        poll.releasing = False
-        message = poll.message
-        if message is None or message.lock_token is None:
-            return
+        poll.released = True
+
+    def _abandon(self, poll: _QueuePoll) -> None:
+        """Abandon a message that was released."""
         with self._changed:
+            message = poll.message if poll.released else None
+            poll.released = False
+            if message is None or message.lock_token is None:
+                return
             poll.message = None
         with contextlib.suppress(LockLost):
             poll.management.settle([UUID(bytes_le=message.lock_token)], ABANDONED)
-        if self._usage.enabled:
-            destination = destination_of(message.payload) or ""
-            self._usage.add_settlements(OperationKind.ABANDON, [destination])
-            self._usage.flush()
-
-    def _store(self, poll: _QueuePoll, deliveries: list[Delivery]) -> None:
-        for delivery in deliveries:
-            if self._usage.enabled:
-                destination = destination_of(delivery.payload)
-                self._usage.add(OperationKind.RECEIVE, destination, [len(delivery.payload)])
-                self._usage.flush()
-            poll.message = ReceivedMessage(poll.receiver.path, delivery.payload, delivery.tag)
-            poll.credit_since, poll.locked_at = None, self._now()
-            # Messages are settled by lock token, so the session need not track the delivery.
-            delivery.link.session.incoming.unsettled.pop(delivery.id, None)
-
-    def _renew(self, poll: _QueuePoll) -> None:
-        """Renew the lock of a message that waits to be taken, so that it keeps its position."""
-        message = poll.message
-        if message is None or message.lock_token is None or self._now() < poll.locked_at + RENEW_S:
-            return
-        try:
-            poll.management.renew_locks([UUID(bytes_le=message.lock_token)])
-            poll.locked_at = self._now()
             if self._usage.enabled:
                 destination = destination_of(message.payload) or ""
-                self._usage.add_settlements(OperationKind.RENEW, [destination])
+                self._usage.add_settlements(OperationKind.ABANDON, [destination])
                 self._usage.flush()
-        except LockLost:
-            with self._changed:
-                if poll.message is message:
-                    poll.message = None
 
     def _record_empty_poll(self, poll: _QueuePoll, *, answered: bool = True) -> None:
         self._usage.add(
             OperationKind.POLL, poll.receiver.path, purpose=Purpose.IDLE, answered=answered
         )
         self._usage.flush()
+
+
+def renewal_s(lock_ms: int) -> float:
+    """Return the time after which a lock of this duration is renewed."""
+    return min(RENEW_S, lock_ms / 3000)

@@ -1,6 +1,5 @@
 """Messages on their way through a Spark task: received from a queue, and ready to be forwarded."""
 
-import time
 from typing import NamedTuple
 
 from pairbus.amqp.sections import Message
@@ -8,11 +7,9 @@ from pairbus.errors import DecodeError
 from pairbus.servicebus import annotations
 from pairbus.servicebus.application_properties import PATH_ALIAS
 
-LOCK_MS = 60_000
-"""The lock duration of a queue, if it was created with the default."""
-
 _SEQUENCE_NUMBER = annotations.SEQUENCE_NUMBER.encode()
-_LONG, _SMALL_LONG = 0x81, 0x55
+_LOCKED_UNTIL = annotations.LOCKED_UNTIL.encode()
+_LONG, _SMALL_LONG, _TIMESTAMP = 0x81, 0x55, 0x83
 """AMQP type codes."""
 
 
@@ -25,6 +22,8 @@ class ReceivedMessage(NamedTuple):
     """The tag of the delivery. None for a message that was peeked."""
     locked_until: int = 0
     """The time when the lock expires at the earliest, in milliseconds since 1970."""
+    lock_ms: int = 0
+    """The duration of the lock, if a long poll received the message."""
 
 
 class RestoredMessage(NamedTuple):
@@ -45,11 +44,6 @@ class RestoredMessage(NamedTuple):
     """The description that the dead letter gets."""
 
 
-def lock_expiry_ms() -> int:
-    """Return the time when a lock that was taken now expires, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000 + LOCK_MS
-
-
 def sequence_number_of(payload: bytes) -> int:
     """Return the sequence number of an encoded message, or 0 if it has none."""
     # Searching for the key is much cheaper than decoding all message annotations.
@@ -60,6 +54,18 @@ def sequence_number_of(payload: bytes) -> int:
     if payload[start] == _LONG:
         return int.from_bytes(payload[start + 1 : start + 9], "big", signed=True)
     return payload[start + 1] if payload[start] == _SMALL_LONG else 0
+
+
+def locked_until_of(payload: bytes) -> int:
+    """Return when the lock of an encoded message expires, in milliseconds since 1970, by the clock
+    of the service. 0 if the message does not say it."""
+    start = payload.find(_LOCKED_UNTIL)
+    if start < 0:
+        return 0
+    start += len(_LOCKED_UNTIL)
+    if payload[start] != _TIMESTAMP:
+        return 0
+    return int.from_bytes(payload[start + 1 : start + 9], "big", signed=True)
 
 
 def destination_of(payload: bytes) -> str | None:

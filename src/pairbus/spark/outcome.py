@@ -3,8 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from pairbus.errors import AmqpError, Busy
 from pairbus.servicebus.management import ABANDONED, COMPLETED
 from pairbus.spark.messages import RestoredMessage
@@ -20,21 +18,18 @@ class Outcome:
     moved: Counter[str] = field(default_factory=Counter)
     bytes: int = 0
     dead_lettered: Counter[str] = field(default_factory=Counter)
+    dead_letter_reasons: dict[str, Counter[str]] = field(default_factory=dict)
+    """The number of dead letters by destination and reason."""
     left: Counter[str] = field(default_factory=Counter)
     """Messages that stay in their queue and are tried again."""
     errors: dict[str, str] = field(default_factory=dict)
     """The last error of each destination that did not accept messages."""
+    missing: set[str] = field(default_factory=set)
+    """Destinations that do not exist."""
     busy: bool = False
     """A destination throttled the task."""
     unsettled: int = 0
     """Messages that were delivered and could not be completed: they are delivered again."""
-
-
-@dataclass
-class TaskCommit(WriterCommitMessage):
-    """Carries the outcome of a task from the worker to the driver."""
-
-    outcome: Outcome
 
 
 class OutcomeRecorder:
@@ -63,6 +58,10 @@ class OutcomeRecorder:
         self.outcome.busy = self.outcome.busy or isinstance(error, Busy)
         self.outcome.errors[destination] = str(error)
 
+    def destination_missing(self, destination: str) -> None:
+        """Record that a destination does not exist."""
+        self.outcome.missing.add(destination)
+
     def leave(
         self, destination: str, messages: list[RestoredMessage], error: AmqpError | None
     ) -> None:
@@ -85,7 +84,6 @@ class OutcomeRecorder:
         """Dead-letter a message. One without a lock cannot be: it counts as left, with an error."""
         destination = message.destination or ""
         if self._settler.can_settle(message):
-            self.outcome.dead_lettered[destination] += 1
             self._settler.dead_letter(message, reason, description)
         else:
             self.outcome.left[destination] += 1
@@ -98,6 +96,11 @@ class OutcomeRecorder:
             for message in self._still_locked:
                 self._settler.add(message, ABANDONED)
         self.outcome.unsettled += self._settler.finish()
+        settlements = self._settler.settlements
+        for (destination, reason), count in settlements.dead_lettered.items():
+            self.outcome.dead_lettered[destination] += count
+            self.outcome.dead_letter_reasons.setdefault(destination, Counter())[reason] += count
+        self.outcome.left.update(settlements.not_dead_lettered)
         return self.outcome
 
     def _record_sends(

@@ -3,15 +3,18 @@
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
+from uuid import UUID
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from pairbus.amqp.client import ClientOptions, Receiver
 from pairbus.amqp.events import Delivery
-from pairbus.errors import AmqpError, EntityNotFound
-from pairbus.spark.connections import client_for
+from pairbus.errors import AmqpError, EntityNotFound, LockLost
+from pairbus.spark.connections import client_for, management_for
 from pairbus.spark.driver_tokens import Tokens, deliver_tokens, request_tokens
-from pairbus.spark.messages import ReceivedMessage, lock_expiry_ms, sequence_number_of
+from pairbus.spark.locks import LockExpiry, is_short, wall_clock_ms
+from pairbus.spark.messages import ReceivedMessage, sequence_number_of
 from pairbus.spark.plans import PartitionPlan
 from pairbus.spark.rows import ROWS_PER_BATCH
 
@@ -28,11 +31,17 @@ class RowConverter(Protocol[Row]):
     ) -> Iterator[Row]:
         """Yield a row for each message of a queue that belongs to the micro-batch."""
 
+    def wants_more(self) -> bool:
+        """Return False to receive no more messages of the current queue."""
+
     def to_record_batch(self, rows: list[Row]) -> pa.RecordBatch:
         """Return rows in the form that Spark takes."""
 
     def queue_was_empty(self, queue: str) -> None:
         """Take note of a receive that ended without a message."""
+
+    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+        """Take note of the renewal of a lock."""
 
 
 class QueueReader(Generic[Row]):
@@ -53,8 +62,8 @@ class QueueReader(Generic[Row]):
         remaining = plan.max_messages
         first_messages = {message.queue: message for message in plan.first_messages}
         for queue in plan.queues:
-            deliveries = self._receive(queue, remaining)
-            messages = in_order(queue, first_messages.get(queue), deliveries)
+            first = self._hold(first_messages.get(queue))
+            messages = in_order(queue, first, self._receive(queue, remaining))
             for row in self._converter.rows(queue, messages, plan):
                 rows.append(row)
                 remaining -= 1
@@ -64,6 +73,26 @@ class QueueReader(Generic[Row]):
         if rows:
             yield self._converter.to_record_batch(rows)
 
+    def _hold(self, first: ReceivedMessage | None) -> ReceivedMessage | None:
+        """Return the message of a long poll with a lock that lasts, or None if it was lost.
+
+        The task may start late, or again: an earlier attempt may have settled the message.
+        """
+        if first is None or first.lock_token is None:
+            return first
+        if not is_retry() and not is_short(first.locked_until, first.lock_ms, wall_clock_ms()):
+            return first
+        try:
+            management = management_for(self._options, first.queue)
+            management.renew_locks([UUID(bytes_le=first.lock_token)])
+        except LockLost:
+            return None
+        except AmqpError as exc:
+            logger.warning("A lock of %s could not be renewed: %s", first.queue, exc)
+            return None
+        self._converter.lock_was_renewed(first)
+        return first._replace(locked_until=wall_clock_ms() + first.lock_ms)
+
     def _receive(self, queue: str, count: int) -> Iterator[list[Delivery]]:
         if count <= 0:
             return
@@ -72,11 +101,10 @@ class QueueReader(Generic[Row]):
         client = client_for(self._options)
         try:
             with Receiver(client, queue, confirm=False) as receiver:
-                is_empty = True
-                for deliveries in receiver.receive_available(count):
-                    is_empty = is_empty and not deliveries
-                    yield deliveries
-                if is_empty:
+                yield from receiver.receive_available(
+                    count, stop=lambda: not self._converter.wants_more()
+                )
+                for _ in range(receiver.empty_receives):
                     self._converter.queue_was_empty(queue)
         except EntityNotFound:
             pass
@@ -84,6 +112,12 @@ class QueueReader(Generic[Row]):
             # The messages received so far are processed. A failed task would end the query, or be
             # retried while its messages are locked. The next micro-batch reads the rest.
             logger.warning("The rest of %s could not be read: %s", queue, exc)
+
+
+def is_retry() -> bool:
+    """Return True in a task of Spark that is not the first attempt."""
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
 
 
 def in_order(
@@ -95,8 +129,8 @@ def in_order(
     lock has expired it is delivered again, and then only the new delivery is used.
     """
     position = 0 if first is None else sequence_number_of(first.payload)
+    expiry = LockExpiry()
     for batch in deliveries:
-        locked_until = lock_expiry_ms()
         for delivery in batch:
             if first is not None:
                 number = sequence_number_of(delivery.payload)
@@ -104,6 +138,8 @@ def in_order(
                     if number > position:
                         yield first
                     first = None
-            yield ReceivedMessage(queue, delivery.payload, delivery.tag, locked_until)
+            yield ReceivedMessage(
+                queue, delivery.payload, delivery.tag, expiry.of(delivery.payload)
+            )
     if first is not None:
         yield first

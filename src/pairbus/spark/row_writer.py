@@ -17,7 +17,7 @@ from pairbus.errors import ConfigurationError, SendUnavailable
 from pairbus.spark.connector_options import ConnectorOptions
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
-from pairbus.spark.outcome import TaskCommit
+from pairbus.spark.task_commit import TaskCommit
 from pairbus.transfer import MISSING_PATH
 
 NO_EXPIRY = 1 << 62

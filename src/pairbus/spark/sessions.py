@@ -1,26 +1,44 @@
 """Spark sessions: created here, or shared with the application that already runs Spark.
 
 A process has one Spark context. `lease_session` shares it: the first lease starts Spark unless the
-application has started it, and the last release stops Spark if a lease started it.
+application has started it, and the last release stops Spark if a lease started it. A session of a
+Spark Connect server (`sc://`) belongs to its lease.
 """
 
+import contextlib
 import os
-import shutil
 import sys
-import tempfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-import pairbus.errors
+from pairbus.spark.lost_jvm import hide_lost_jvm
+from pairbus.spark.process_folder import process_folder
 from pairbus.spark.rows import ROWS_PER_BATCH
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """JVM options that shorten the start of Spark by a third. They slow down long computations."""
+LOCAL_MASTER = "local[*,4]"
+"""All cores, and four attempts for each task. With `local[*]`, the first Python worker that crashes
+ends the query."""
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "5",
+    "spark.speculation.minTaskRuntime": "60s",
+    "spark.speculation.task.duration.threshold": "60s",
+}
+"""On a cluster, a task that lasts three times as long as it should runs a second time on another
+executor: the first one may be frozen. A second run that is not needed costs duplicates."""
+REMOTE_PREFIX = "sc://"
+NOT_REMOTE = (
+    "A session of Spark Connect cannot make a cost report: it gives no access to the file systems "
+    "that hold the ledgers. Use a session of this process, on this machine or on a cluster."
+)
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
 
@@ -31,20 +49,27 @@ def create_session(
     fast_start: bool = True,
     log: Path | None = None,
 ) -> SparkSession:
-    """Create a Spark session, embedded in this process unless `master` is given.
+    """Create a Spark session, embedded in this process unless `master` is given, which may be the
+    address of a Spark Connect server.
 
     Pass `fast_start=False` when Spark itself computes much, rather than Python in its workers.
     `log` is a file for the standard error of the JVM and of the workers, which is that of this
     process otherwise.
     """
+    if master is not None and master.startswith(REMOTE_PREFIX):
+        return _connect(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    is_local = master is None or master.startswith("local[")
-    java_options = [f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}"]
+    is_local = master is None or is_local_master(master)
+    java_options = [
+        f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}",
+        # The folders of a JVM that is killed are removed at the next start.
+        f"-Djava.io.tmpdir={process_folder()}",
+    ]
     if fast_start and is_local:
         java_options += FAST_START
     settings: dict[str, Any] = {
         "spark.app.name": app_name,
-        "spark.master": master or "local[*]",
+        "spark.master": master or LOCAL_MASTER,
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": " ".join(java_options),
     }
@@ -55,14 +80,51 @@ def create_session(
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
+    if not is_local:
+        settings |= SPECULATION
     if log is not None:
         with log.open("ab") as file:
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
             gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
     session = SparkSession.builder.config(map=settings).getOrCreate()
-    if not is_local:
-        session.sparkContext.addPyFile(package_archive())
+    hide_lost_jvm(session)
+    configure_streaming(session)
+    return session
+
+
+def is_local_master(master: str) -> bool:
+    """Return True if the tasks run in the JVM of the driver."""
+    return master == "local" or master.startswith("local[")
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Return True for a session of Spark Connect: it has no context and no JVM in this process."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def runs_elsewhere(session: SparkSession) -> bool:
+    """Return True if processes of Spark may not have this package: they are on other machines, or
+    use another interpreter."""
+    if is_remote(session):
+        return True
+    context = session.sparkContext
+    return not is_local_master(context.master or "") or context.pythonExec != sys.executable
+
+
+def disconnect(session: SparkSession) -> None:
+    """Stop a session of Spark Connect. By default, PySpark would try for ten minutes if the server
+    is gone."""
+    client: Any = getattr(session, "client", None)
+    with contextlib.suppress(Exception):
+        client.set_retry_policies([])
+        session.stop()
+
+
+def _connect(address: str) -> SparkSession:
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    session = cast(SparkSession, RemoteSession.builder.remote(address).create())
     configure_streaming(session)
     return session
 
@@ -71,13 +133,6 @@ def configure_streaming(session: SparkSession) -> None:
     """Set what makes a drain fast. These settings belong to the session, not to the context."""
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_BATCH))
     session.conf.set("spark.sql.streaming.pollingDelay", "100ms")
-
-
-def package_archive() -> str:
-    """Return the path of a zip file with this package, for workers that do not have it."""
-    source = Path(pairbus.errors.__file__).parent
-    folder = Path(tempfile.mkdtemp(prefix="pairbus-"))
-    return shutil.make_archive(str(folder / "pairbus"), "zip", source.parent, source.name)
 
 
 class SessionLease:
@@ -100,9 +155,13 @@ class SessionLease:
             if self._released:
                 return
             self._released = True
+            if is_remote(self.session):
+                disconnect(self.session)
+                return
             _leases -= 1
             if _leases == 0 and _started_session is not None:
-                _started_session.stop()
+                with contextlib.suppress(Exception):  # the JVM may be gone
+                    _started_session.stop()
                 _started_session = None
 
 
@@ -118,6 +177,8 @@ def lease_session(master: str | None, log: Path | None = None) -> SessionLease:
     do not change those of the application. `master` and `log` apply only if Spark is started here.
     """
     global _leases, _started_session  # noqa: PLW0603  a process has one Spark context
+    if master is not None and master.startswith(REMOTE_PREFIX):
+        return SessionLease(create_session(master))
     with _lock:
         # Not SparkSession.getActiveSession(), which is a property of the thread.
         if SparkContext._active_spark_context is None:

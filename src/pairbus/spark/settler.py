@@ -4,6 +4,7 @@ Settling by token works from any connection, so a task can settle what another o
 """
 
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -31,15 +32,38 @@ _KINDS = {
 
 @dataclass(slots=True, eq=False)
 class _SettleRequest:
-    """Lock tokens of one queue that get the same disposition status."""
+    """Lock tokens of one queue that get the same disposition status, and as dead letters the same
+    reason and description."""
 
     queue: str
     status: str
+    reason: str | None = None
+    description: str | None = None
     tokens: list[UUID] = field(default_factory=list)
     destinations: list[str] = field(default_factory=list)
     """The destinations of the messages, for the ledger."""
     response: Response | AmqpError | None = None
     """None: not sent yet."""
+
+
+@dataclass(slots=True)
+class Settlements:
+    """The responses to the requests of a task."""
+
+    failed_completions: int = 0
+    dead_lettered: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Messages that were dead-lettered, by destination and reason."""
+    not_dead_lettered: Counter[str] = field(default_factory=Counter)
+    """Messages that could not be dead-lettered, by destination. They are delivered again."""
+
+    def add(self, request: _SettleRequest, destinations: list[str], *, settled: bool) -> None:
+        """Count messages of a request, given by their destinations."""
+        if request.status == DEAD_LETTERED and settled:
+            self.dead_lettered.update((each, request.reason or "") for each in destinations)
+        elif request.status == DEAD_LETTERED:
+            self.not_dead_lettered.update(destinations)
+        elif request.status == COMPLETED and not settled:
+            self.failed_completions += len(destinations)
 
 
 class Settler:
@@ -51,8 +75,10 @@ class Settler:
     def __init__(self, namespace: ClientOptions | None, usage: UsageRecorder) -> None:
         self._namespace = namespace
         self._usage = usage
-        self._pending: dict[tuple[str, str], _SettleRequest] = {}
+        self._pending: dict[tuple[str, str, str | None, str | None], _SettleRequest] = {}
         self._sent: list[_SettleRequest] = []
+        self.settlements = Settlements()
+        """The responses so far; complete after `finish`."""
         self._unavailable: Unavailable | None = None
         """Set when the namespace does not respond. Waiting for a timeout for each further request
         could take hours, so none is sent: the locks expire by themselves."""
@@ -63,33 +89,12 @@ class Settler:
 
     def add(self, message: RestoredMessage, status: str) -> None:
         """Settle a message, at the latest in `finish`."""
-        if message.lock_token is None or self._namespace is None:
-            return
-        key = message.queue, status
-        request = self._pending.get(key)
-        if request is None:
-            request = self._pending[key] = _SettleRequest(message.queue, status)
-        request.tokens.append(UUID(bytes_le=message.lock_token))
-        request.destinations.append(message.destination or "")
-        if len(request.tokens) >= MAX_TOKENS:
-            self._send(self._pending.pop(key))
+        self._add(message, status)
 
     def dead_letter(self, message: RestoredMessage, reason: str, description: str) -> None:
-        """Dead-letter a message at once, if it has a lock. A failure is logged, not raised."""
-        if message.lock_token is None or self._namespace is None or self._unavailable is not None:
-            return
-        token = UUID(bytes_le=message.lock_token)
-        destination = message.destination or ""
-        try:
-            management_for(self._namespace, message.queue).settle(
-                [token], DEAD_LETTERED, reason=reason, description=description[:MAX_DESCRIPTION]
-            )
-        except AmqpError as exc:
-            self._note_error(exc)
-            self._record(DEAD_LETTERED, [destination], answered=False)
-            logger.warning("%s: a message could not be dead-lettered: %s", message.queue, exc)
-        else:
-            self._record(DEAD_LETTERED, [destination])
+        """Dead-letter a message, at the latest in `finish`. Messages with the same reason and
+        description share requests."""
+        self._add(message, DEAD_LETTERED, reason, description[:MAX_DESCRIPTION])
 
     def finish(self) -> int:
         """Send what is pending, wait for all responses, and return how many completions failed."""
@@ -97,36 +102,52 @@ class Settler:
             self._send(request)
         self._pending.clear()
         self._unavailable = None  # the namespace may respond again
-        failed_completions = 0
         for request in self._sent:
-            failed = self._wait(request)
-            if failed > 0:
-                logger.info(
-                    "%s: %d messages could not be %s", request.queue, failed, request.status
-                )
-            failed_completions += failed if request.status == COMPLETED else 0
+            self._wait(request)
         self._sent.clear()
-        return failed_completions
+        return self.settlements.failed_completions
+
+    def _add(
+        self,
+        message: RestoredMessage,
+        status: str,
+        reason: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        if message.lock_token is None or self._namespace is None:
+            return
+        key = message.queue, status, reason, description
+        request = self._pending.get(key)
+        if request is None:
+            request = self._pending[key] = _SettleRequest(*key)
+        request.tokens.append(UUID(bytes_le=message.lock_token))
+        request.destinations.append(message.destination or "")
+        if len(request.tokens) >= MAX_TOKENS:
+            self._send(self._pending.pop(key))
 
     def _send(self, request: _SettleRequest) -> None:
-        assert self._namespace is not None
         if self._unavailable is not None:
             request.response = self._unavailable
         else:
             try:
-                management = management_for(self._namespace, request.queue)
-                request.response = management.post_settle(request.tokens, request.status)
+                request.response = self._post(request, request.tokens)
             except AmqpError as exc:
                 request.response = exc
                 self._note_error(exc)
         self._sent.append(request)
 
-    def _wait(self, request: _SettleRequest) -> int:
-        """Wait for the response to a request, and return how many of its messages failed."""
+    def _post(self, request: _SettleRequest, tokens: list[UUID]) -> Response:
+        assert self._namespace is not None
+        return management_for(self._namespace, request.queue).post_settle(
+            tokens, request.status, reason=request.reason, description=request.description
+        )
+
+    def _wait(self, request: _SettleRequest) -> None:
+        """Wait for the response to a request."""
         assert self._namespace is not None
         if self._unavailable is not None:
-            self._record(request.status, request.destinations, answered=False)
-            return len(request.tokens)
+            self._count(request, request.destinations, self._unavailable)
+            return
         response = request.response
         assert response is not None
         try:
@@ -136,39 +157,46 @@ class Settler:
             response.raise_for_status("settling")
         except AmqpError:
             # One lost lock fails the whole request; or the connection was lost and is a new one.
-            return self._settle_individually(request)
-        self._record(request.status, request.destinations)
-        return 0
+            self._settle_individually(request)
+        else:
+            self._count(request, request.destinations)
 
-    def _settle_individually(self, request: _SettleRequest) -> int:
-        """Settle each message with a separate request, and return how many failed."""
+    def _settle_individually(self, request: _SettleRequest) -> None:
+        """Settle each message with a separate request."""
         assert self._namespace is not None
-        management = management_for(self._namespace, request.queue)
         try:
-            responses = [
-                management.post_settle([token], request.status) for token in request.tokens
-            ]
-            management.wait(responses)
+            responses = [self._post(request, [token]) for token in request.tokens]
+            management_for(self._namespace, request.queue).wait(responses)
         except AmqpError as exc:
             self._note_error(exc)
-            self._record(request.status, request.destinations, answered=False)
-            return len(request.tokens)
-        failed = 0
+            self._count(request, request.destinations, exc)
+            return
         for response, destination in zip(responses, request.destinations, strict=True):
             try:
                 response.raise_for_status("settling")
             except AmqpError as exc:
                 self._note_error(exc)
-                failed += 1
-                self._record(request.status, [destination], answered=False)
+                self._count(request, [destination], exc)
             else:
-                self._record(request.status, [destination])
-        return failed
+                self._count(request, [destination])
 
     def _note_error(self, error: AmqpError) -> None:
         if isinstance(error, Unavailable):
             self._unavailable = error
 
-    def _record(self, status: str, destinations: list[str], *, answered: bool = True) -> None:
+    def _count(
+        self, request: _SettleRequest, destinations: list[str], error: AmqpError | None = None
+    ) -> None:
+        """Count messages that were settled, or were not because of an error."""
+        self.settlements.add(request, destinations, settled=error is None)
+        if error is not None and request.status == DEAD_LETTERED:
+            logger.warning(
+                "%s: %d messages could not be dead-lettered: %s",
+                request.queue,
+                len(destinations),
+                error,
+            )
         if self._usage.enabled:
-            self._usage.add_settlements(_KINDS[status], destinations, answered=answered)
+            self._usage.add_settlements(
+                _KINDS[request.status], destinations, answered=error is None
+            )

@@ -5,8 +5,12 @@ micro-batches were planned. Spark may call `partitions` more than once for a mic
 not receive anything.
 """
 
+import logging
+import os
+import signal
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -14,15 +18,23 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from pairbus.errors import Refused
+from pairbus.servicebus.limits import MAX_LOCK_S
+from pairbus.spark.locked_messages import LockedMessages
 from pairbus.spark.long_polls import LongPolls
-from pairbus.spark.messages import ReceivedMessage
+from pairbus.spark.messages import ReceivedMessage, sequence_number_of
 from pairbus.spark.plans import BatchPlan, PartitionPlan
 from pairbus.spark.queue_reader import QueueReader
+
+logger = logging.getLogger(__name__)
 
 WAIT_S = 5.0
 """The longest wait for the long polls, within one call by Spark."""
 CONNECT_S = 10.0
 """The time that a stream with an AvailableNow trigger has to reach its namespace."""
+CHECK_S, MAX_CHECK_S = 1.0, 5.0
+"""The interval between two checks for locked messages. It doubles up to the maximum."""
+MAX_LOCK_WAIT_S = MAX_LOCK_S + 30
+"""Longer than any lock that is not renewed."""
 RESTARTED_BATCH = 500
 """Messages of a micro-batch that was planned before a restart."""
 
@@ -33,6 +45,9 @@ class BatchPlanner(Protocol):
     def next_batch(self, *, available_now: bool) -> BatchPlan | None:
         """Return the next micro-batch, or None if there is nothing to read at the moment. With
         `available_now`, None ends the stream."""
+
+    def status(self) -> dict[str, Any] | None:
+        """Return what the progress of the query should show, as JSON values, or None."""
 
     def stop(self) -> None:
         """Release all resources."""
@@ -52,7 +67,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_messages: int,
         planner: BatchPlanner,
         reader: QueueReader[Any],
+        on_stop: Callable[[], None] | None = None,
     ) -> None:
+        """`on_stop` is called when the query ends, in the process that plans micro-batches."""
+        self._on_stop = on_stop
+        self._handles_termination = False
         self._queues = queues
         self._partitions = max(1, min(partitions, len(queues)))
         self._max_messages = max_messages
@@ -71,6 +90,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        self._handle_termination()
         plan = self._planner.next_batch(available_now=self._available_now)
         if plan is None:
             return start
@@ -78,8 +98,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plans = {number: plan}
         return {"batch": number}
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        # Spark only shows it, in the progress of the query.
+        return self._planner.status()
+
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[PartitionPlan]:
         number = end["batch"]
+        if number == start["batch"]:
+            # Spark starts a new query with a micro-batch, also if there is nothing to read.
+            return [PartitionPlan((), (), 0, frozenset())]
         plan = self._plans.get(number, BatchPlan(RESTARTED_BATCH))
         tokens = self._reader.request_tokens()
         return plan.split(self._queues, self._partitions, number, tokens)
@@ -89,36 +116,75 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self._planner.stop()
+        if self._on_stop is not None:
+            self._on_stop()
+
+    def _handle_termination(self) -> None:
+        """Call `on_stop` on SIGTERM: with it, Spark ends the process that plans micro-batches."""
+        on_stop = self._on_stop
+        if on_stop is None or self._handles_termination:
+            return
+
+        def handle(number: int, _: object) -> None:
+            on_stop()
+            os._exit(128 + number)
+
+        signal.signal(signal.SIGTERM, handle)
+        self._handles_termination = True
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None, "_plans": {}}
+        return {**self.__dict__, "_planner": None, "_plans": {}, "_on_stop": None}
 
 
 class QueuePlanner:
-    """Plans a micro-batch as soon as a long poll has received a message."""
+    """Plans a micro-batch as soon as a long poll has received a message.
 
-    def __init__(self, polls: LongPolls, max_messages: int) -> None:
+    With `available_now` it ends the stream when no queue has a message that the stream has not
+    read. It waits for messages that other receivers have locked, for at most `MAX_LOCK_WAIT_S`.
+    """
+
+    def __init__(self, polls: LongPolls, max_messages: int, locked: LockedMessages) -> None:
         self._polls = polls
         self._max_messages = max_messages
+        self._locked = locked
+        self._read: defaultdict[str, set[int]] = defaultdict(set)
+        """The sequence numbers of the first messages of micro-batches, by queue."""
 
     def next_batch(self, *, available_now: bool) -> BatchPlan | None:
         """Return the next micro-batch, or None. Raises Refused, which a retry does not solve, and
         with `available_now` any error: the stream would end as if the queues were empty."""
-        deadline = time.monotonic() + CONNECT_S
+        started = time.monotonic()
+        check_s = CHECK_S
         while True:
             wait_for_messages(self._polls, until_known=available_now)
             if first_messages := self._polls.take():
+                for queue, message in first_messages.items():
+                    self._read[queue].add(sequence_number_of(message.payload))
                 return BatchPlan(self._max_messages, first_messages)
             error = self._polls.error
             if isinstance(error, Refused):
                 raise error
-            if error is None or not available_now:
+            if not available_now:
                 return None
-            if time.monotonic() >= deadline:
-                raise error
+            waited = time.monotonic() - started
+            if error is not None:
+                if waited >= CONNECT_S:
+                    raise error
+                continue
+            if not self._locked.exist(self._read):
+                return None
+            if waited >= MAX_LOCK_WAIT_S:
+                logger.warning("The stream ends. Other receivers still have messages locked.")
+                return None
+            self._polls.wait_for_message(check_s)
+            check_s = min(2 * check_s, MAX_CHECK_S)
+
+    def status(self) -> None:
+        """Return nothing: the connector has no status of its own."""
 
     def stop(self) -> None:
         self._polls.stop()
+        self._locked.close()
 
 
 def wait_for_messages(polls: LongPolls, *, until_known: bool) -> list[ReceivedMessage]:

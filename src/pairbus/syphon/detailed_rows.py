@@ -53,9 +53,17 @@ class DetailedRows:
         """Return rows of `DETAILED_SCHEMA`."""
         return to_detailed_batch(rows)
 
+    def wants_more(self) -> bool:
+        """Ask the other converter."""
+        return self._inner.wants_more()
+
     def queue_was_empty(self, queue: str) -> None:
         """Tell the other converter."""
         self._inner.queue_was_empty(queue)
+
+    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+        """Tell the other converter."""
+        self._inner.lock_was_renewed(message)
 
 
 def to_detailed_batch(rows: Sequence[DetailedMessage]) -> pa.RecordBatch:

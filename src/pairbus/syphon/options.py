@@ -70,6 +70,11 @@ class SyphonOptions:
     stuck_after: timedelta = timedelta(minutes=2)
     """The syphon is unhealthy if it makes no progress for this long while messages wait."""
 
+    missing_destination_grace: timedelta | None = timedelta(hours=1)
+    """How long messages wait in the backlog for a destination that does not exist, counted from the
+    first attempt of this syphon. Then they are dead-lettered. Zero: at once; None: they wait until
+    the destination is created."""
+
     def __post_init__(self) -> None:
         for name in ("primary", "secondary"):
             value = getattr(self, name)
@@ -105,6 +110,9 @@ class SyphonOptions:
             raise ConfigurationError(f"poll must be from 1 s to 1 h, not {self.poll}.")
         if not self.stuck_after > timedelta():
             raise ConfigurationError(f"stuck_after must be above 0, not {self.stuck_after}.")
+        grace = self.missing_destination_grace
+        if grace is not None and grace < timedelta():
+            raise ConfigurationError(f"missing_destination_grace must not be below 0, not {grace}.")
         for name in ("primary", "secondary"):
             _check_picklable(name, getattr(self, name))
         if not self.queues and self.name is None:

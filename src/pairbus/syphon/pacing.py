@@ -1,9 +1,15 @@
 """Sizes of micro-batches, and pauses between them. The caller passes the time."""
 
 MAX_BATCH_S = 20.0
-"""The aim for the duration of a micro-batch. Locks last for a minute."""
+"""The longest duration that a micro-batch should have. Its messages are locked all the time, so it
+should also end within a third of their locks."""
 MIN_BATCH = 500
-"""The smallest micro-batch that a slow primary gets."""
+"""The smallest micro-batch that a slow primary gets. If locks are shorter than a minute and some of
+them were too short for the last micro-batch, it is smaller in the same proportion."""
+FIRST_RATE = 1000.0
+"""Messages a second, assumed for the first micro-batch if locks last for less than a minute."""
+LONG_LOCK_S = 55.0
+"""Locks of a minute. A part of the lock is over when a message arrives."""
 MIN_RETRY_BATCH = 50
 """The smallest micro-batch that retries a destination."""
 MAX_HALVINGS = 11
@@ -42,11 +48,25 @@ class Pacer:
         """Return the time until the rate limit allows the next micro-batch."""
         return 0.0 if self._max_rate is None else max(0.0, self._next_at - now)
 
-    def size(self, now: float, rate: float, halvings: int = 0) -> int:
-        """Return the size of a micro-batch that starts now, at the last one's `rate`."""
+    def size(
+        self,
+        now: float,
+        rate: float,
+        halvings: int = 0,
+        *,
+        lock_s: float = LONG_LOCK_S,
+        left: bool = False,
+    ) -> int:
+        """Return the size of a micro-batch that starts now, at the last one's `rate`. `lock_s` is
+        the duration of the locks. `left`: the last one did not move all messages."""
         size = self._max_messages
+        share = min(lock_s / LONG_LOCK_S, 1.0)
+        if rate == 0 and share < 1:
+            rate = FIRST_RATE
         if rate > 0:
-            size = min(size, max(MIN_BATCH, int(rate * MAX_BATCH_S)))
+            # A small micro-batch has a low rate, so the next one must not always be smaller.
+            smallest = int(MIN_BATCH * share) if left else MIN_BATCH
+            size = min(size, max(1, smallest, int(rate * MAX_BATCH_S * share)))
         if halvings > 0:
             size = min(size, max(MIN_RETRY_BATCH, self._max_messages >> halvings))
         if self._max_rate is not None:

@@ -3,21 +3,26 @@
 import logging
 import threading
 import time
+from typing import Any
 
 from pairbus.backlog.syphon_control import Control, ControlFile
 from pairbus.errors import AmqpError
+from pairbus.spark.emptiness import EmptinessCheck
 from pairbus.spark.long_polls import STEP_S, LongPolls
-from pairbus.spark.messages import ReceivedMessage, destination_of
+from pairbus.spark.messages import ReceivedMessage, destination_of, sequence_number_of
 from pairbus.spark.plans import BatchPlan
 from pairbus.spark.stream_reader import wait_for_messages
 from pairbus.syphon.destination_rates import DestinationRates, largest_batch, limits_of_queues
-from pairbus.syphon.emptiness import EmptinessCheck
 from pairbus.syphon.filtered_reads import FilteredReads
+from pairbus.syphon.occupied_queues import OccupiedQueues
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.pacing import BlockedReadBackoff, Pacer
+from pairbus.syphon.pacing import MAX_HALVINGS, BlockedReadBackoff, Pacer
+from pairbus.syphon.primary_probe import Admission, PrimaryProbe
 from pairbus.syphon.reader_status import ReaderReporter
+from pairbus.syphon.restore import restore
+from pairbus.syphon.session_peeks import DriverPeeks, session_of
 from pairbus.syphon.status import find_problem
-from pairbus.syphon.status_file import StatusFile
+from pairbus.syphon.status_file import StatusFile, status_to_json
 from pairbus.syphon.writer_status import MAX_BLOCK_S, WriterStatus
 
 logger = logging.getLogger(__name__)
@@ -28,6 +33,9 @@ message whose lock ends arrives through the long poll, whatever the interval."""
 NOT_RECEIVABLE = (
     "messages are left in the backlog that cannot be received: another receiver has locked them, "
     "or they are deferred or scheduled"
+)
+SESSIONS_LOCKED = (
+    "messages wait for older ones of their sessions, which another receiver has locked"
 )
 
 
@@ -45,9 +53,11 @@ class BacklogPlanner:
         polls: LongPolls,
         emptiness: EmptinessCheck,
         movable: EmptinessCheck,
+        peeks: DriverPeeks,
+        probe: PrimaryProbe,
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
-        control: ControlFile,
+        control: ControlFile | None = None,
         is_filtered: bool = False,
     ) -> None:
         """`emptiness` checks for messages that are to be moved, and `movable` for those among them
@@ -64,12 +74,17 @@ class BacklogPlanner:
         self._polls = polls
         self._emptiness = emptiness
         self._movable = movable
+        self._peeks = peeks
+        self._occupied = OccupiedQueues(peeks.peek, polls.release)
+        self._probe = probe
         self._reporter = reporter
         self._writer_status = writer_status
         self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
         self._blocked_reads = BlockedReadBackoff()
         self._limited_reads = BlockedReadBackoff()
         self._limited_reads.is_due(time.monotonic(), 0)  # the first one only after a while
+        self._pause = threading.Event()
+        """Never set."""
         self._started_at = 0.0
         self._was_reached = False
         self._not_receivable = False
@@ -83,21 +98,23 @@ class BacklogPlanner:
             self._read_control()
             pause_s = self._pacer.wait_s(time.monotonic())
             if self._control.paused:
-                self._polls.release()
+                self._polls.suspend()
                 self._reporter.report(waiting=False, paused=True)
-                threading.Event().wait(STEP_S)
+                self._pause.wait(STEP_S)
             elif pause_s > 0:
                 # Not for long: Spark cannot stop the query while this call lasts.
-                threading.Event().wait(min(pause_s, STEP_S))
+                self._pause.wait(min(pause_s, STEP_S))
             elif self._all_were_dropped(available_now=available_now):
                 if available_now and not self._control.paused_destinations:
                     return None
             elif messages := wait_for_messages(self._polls, until_known=available_now):
+                self._was_reached = True
                 batch = self._plan(messages)
                 if batch is not None:
                     self._check_s = CHECK_S
                     return batch
-                # The locks were lost in the meantime, so the messages are delivered again.
+                # The locks were lost meanwhile, or other messages have to be moved first.
+                self._pause.wait(STEP_S)
             elif (error := self._polls.error) is not None:
                 self._reporter.report(waiting=self._not_receivable, error=str(error))
                 if not self._was_reached:  # otherwise the namespace is expected to come back
@@ -118,25 +135,48 @@ class BacklogPlanner:
             self._report_remaining()
         return None
 
+    def status(self) -> dict[str, Any]:
+        """Return the status of the reader and of the writer, for the progress of the query."""
+        reader, writer = self._reporter.status, self._writer_status.read()
+        return {"reader": status_to_json(reader), "writer": status_to_json(writer)}
+
     def stop(self) -> None:
         """Close the connections."""
         self._polls.stop()
         self._emptiness.close()
         self._movable.close()
+        self._peeks.close()
 
     def _plan(self, messages: list[ReceivedMessage]) -> BatchPlan | None:
         """Wait until a message is for a destination that is not blocked, and return a micro-batch.
-        None: the locks of all messages were lost meanwhile, or rates allow no message yet."""
+        None: the locks of all messages were lost meanwhile, their destinations are blocked for
+        longer, all queues are occupied, or the primary cannot be reached."""
         destinations = [destination_of(message.payload) for message in messages]
         waiting = (
             self._not_receivable
             or not self._only
             or any(path is None or path in self._only for path in destinations)
         )
+        writer = self._writer_status.read()
+        admission = self._probe.admission(
+            time.monotonic(), moved=writer.moved.total(), failing=bool(writer.errors)
+        )
+        if admission is Admission.NONE:
+            self._reporter.report(
+                waiting=waiting, remaining=f"the primary cannot be reached: {self._probe.problem}"
+            )
+            return None
+        ready = {message.queue: not self._is_occupied(message) for message in messages}
+        if not any(ready.values()):
+            self._reporter.report(waiting=waiting, remaining=SESSIONS_LOCKED)
+            return None
         self._reporter.report(waiting=waiting)
-        pause = threading.Event()
         deadline = time.monotonic() + MAX_BLOCK_S
         while True:
+            for message in self._polls.messages():
+                if message.queue not in ready:
+                    ready[message.queue] = not self._is_occupied(message)
+            messages = [m for m in self._polls.messages() if ready.get(m.queue)]
             writer = self._writer_status.read()
             now = time.monotonic()
             rates = {**self._max_rates, **self._control.max_rates}
@@ -145,20 +185,26 @@ class BacklogPlanner:
             blocked = writer.blocked(time.time()).union(
                 self._control.paused_destinations, exhausted
             )
-            first = {destination_of(message.payload) for message in self._polls.messages()}
+            first = {destination_of(message.payload) for message in messages}
             if not blocked or not first <= blocked:
                 break
             if first <= exhausted:  # more messages for them would be received and given back
                 self._reporter.report(waiting=waiting, pause_s=STEP_S)
-                if now >= deadline:
-                    return None
-            elif now >= deadline or self._blocked_reads.is_due(now, writer.moved.total()):
+            elif self._blocked_reads.is_due(now, writer.moved.total()):
                 break
-            pause.wait(STEP_S)
+            if now >= deadline:
+                return None
+            self._pause.wait(STEP_S)
         self._filtered_reads.planned(now, writer.removed)
-        size = self._pacer.size(now, writer.rate, writer.batch_halvings(time.time()))
+        lock_s = min((message.lock_ms for message in messages), default=0) / 1000
+        halvings = writer.batch_halvings(time.time())
+        if admission is Admission.FEW:
+            halvings = MAX_HALVINGS
+        size = self._pacer.size(
+            now, writer.rate, halvings, lock_s=lock_s, left=writer.left.total() > 0
+        )
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(now))
-        first_messages = self._polls.take()
+        first_messages = self._polls.take({message.queue for message in messages})
         if not first_messages:
             return None
         heads = {queue: destination_of(m.payload) for queue, m in first_messages.items()}
@@ -171,8 +217,19 @@ class BacklogPlanner:
                 size = min(size, largest)
         return BatchPlan(size, first_messages, blocked, limits)
 
+    def _is_occupied(self, message: ReceivedMessage) -> bool:
+        return self._occupied.is_occupied(
+            message.queue,
+            sequence_number_of(message.payload),
+            session_of(restore(message, None), self._only),
+            lock_s=message.lock_ms / 1000,
+            now=time.monotonic(),
+        )
+
     def _read_control(self) -> None:
         """Take over what an operator has changed."""
+        if self._control_file is None:
+            return
         control = self._control_file.read_or_keep()
         if control != self._control:
             self._control = control
@@ -202,9 +259,9 @@ class BacklogPlanner:
                 self._reporter.report(waiting=False, error=str(exc))
                 return False
             reads.found_none(now)
-        self._polls.release()
+        self._polls.suspend()
         self._reporter.report(waiting=False)
-        threading.Event().wait(min(reads.wait_s(now), STEP_S))
+        self._pause.wait(min(reads.wait_s(now), STEP_S))
         return True
 
     def _is_stuck(self) -> bool:

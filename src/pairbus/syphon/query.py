@@ -1,11 +1,9 @@
 """The syphon: a streaming query that drains the backlog, from start to stop."""
 
 import contextlib
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,26 +11,38 @@ from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
 from pairbus.amqp.client import HeldCredential
 from pairbus.backlog.syphon_control import Control, ControlFile
-from pairbus.errors import StateError
+from pairbus.errors import ConfigurationError, StateError
 from pairbus.spark.driver_tokens import TokenServer
-from pairbus.spark.sessions import SessionLease, lease_session
-from pairbus.syphon.detailed_rows import DETAILED_SCHEMA
+from pairbus.spark.error_summary import error_summary
+from pairbus.spark.executors import ExecutorWatch
+from pairbus.spark.owned_folders import OwnedFolder, remove_abandoned_folders
+from pairbus.spark.registration import register_source
+from pairbus.spark.sessions import SessionLease, is_remote, lease_session
+from pairbus.syphon.backlog_source import BacklogSourceFactory, ServerFolder, control_path
+from pairbus.syphon.missing_destinations import describe_missing
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.restore import BACKLOG_SCHEMA
-from pairbus.syphon.selection import SelectionClient, SelectionServer
-from pairbus.syphon.sink import BacklogSink
-from pairbus.syphon.source import backlog_stream_reader
+from pairbus.syphon.query_status import FileReports, ProgressReports, query_state
+from pairbus.syphon.selection import (
+    Selection,
+    SelectionClient,
+    SelectionServer,
+    UnknownSelection,
+)
 from pairbus.syphon.status import SyphonStatus, combine, find_problem
 from pairbus.syphon.status_file import StatusFiles
 from pairbus.syphon.transformation import Transform, select_rows
 
 TRIGGER = "200 milliseconds"
+PROGRESS_SETTING = "spark.sql.streaming.noDataProgressEventInterval"
+"""How often Spark updates the progress of a query that has nothing to do."""
+SERVER_TMP = Path("/tmp")
+"""The parent of temporary folders on a Spark Connect server."""
+NO_EXECUTORS_S = 30.0
+"""A micro-batch that waits for this long for an executor is a problem."""
 STOP_S = 10.0
 """The longest wait for the current micro-batch when the syphon is stopped."""
 
@@ -55,23 +65,27 @@ class Syphon:
         transform: Transform | None = None,
     ) -> None:
         """Without `spark`, the session of this process is used, and started with `master` if there
-        is none. Without `checkpoint`, Spark keeps its progress in a temporary folder.
+        is none; `sc://…` is the address of a Spark Connect server. Without `checkpoint`, Spark
+        keeps its progress in a temporary folder.
 
         `transform` gets the backlog as a streaming DataFrame and returns the rows to move. It may
         drop rows, which stay in the backlog, and change `destination`, `payload`, `problem` and
         `description`; docs/syphon.md has the details."""
         self.options = options
+        self.format_name = f"pairbus-syphon-{uuid4().hex[:8]}"
+        """The name of its data source in the session."""
         self._spark = spark
         self._master = master
         self._checkpoint = checkpoint
         self._transform = transform
         self._lease: SessionLease | None = None
-        self._folder: Path | None = None
-        self._files: StatusFiles | None = None
-        self._control: ControlFile | None = None
-        self._resources = contextlib.ExitStack()
+        self._folder: OwnedFolder | None = None
+        self._reports: FileReports | ProgressReports | None = None
+        self._executors: ExecutorWatch | None = None
         self._tokens: TokenServer | None = None
+        self._control: ControlFile | None = None
         self._selection: SelectionServer | None = None
+        self._resources = contextlib.ExitStack()
         self._query: StreamingQuery | None = None
         self._final_status: SyphonStatus | None = None
         self._started_at = 0.0
@@ -110,15 +124,15 @@ class Syphon:
         with self._lock:
             if self._query is None or self._final_status is not None:
                 return
-            _wait_for_trigger(self._query)
             with contextlib.suppress(Exception):  # Spark may have ended already
+                _wait_for_trigger(self._query)
                 self._query.stop()
             self._final_status = self.status()
             self._release()
 
     def pause(self, destination: str | None = None) -> None:
         """Move no messages for a destination, or none at all, until `resume`. Raises StateError if
-        the syphon does not run, as the methods below do."""
+        the syphon does not run or is on Spark Connect, as the methods below do."""
         self._update_control(lambda control: control.pause(destination))
 
     def resume(self, destination: str | None = None) -> None:
@@ -131,8 +145,13 @@ class Syphon:
         self._update_control(lambda control: control.set_max_rate(rate, destination))
 
     def _update_control(self, change: Callable[[Control], Control]) -> None:
-        if self._control is None or self._final_status is not None:
+        if self._query is None or self._final_status is not None:
             raise StateError("The syphon does not run. Call start first.")
+        if self._control is None:
+            raise StateError(
+                "A syphon on Spark Connect is controlled on the machine of the server, by its "
+                "control file."
+            )
         self._control.update(change)
 
     def status(self) -> SyphonStatus:
@@ -140,21 +159,44 @@ class Syphon:
         if self._final_status is not None:
             return self._final_status
         query = self._started_query()
-        assert self._files is not None
-        reader, writer = self._files.reader.read(), self._files.writer.read()
-        exception = query.exception()
-        failure = None if exception is None else str(exception)
-        if failure is not None:
-            problem: str | None = f"the query failed: {failure.splitlines()[0]}"
+        assert self._reports is not None
+        state, now = query_state(query), time.time()
+        reader, writer = self._reports.read()
+        grace = self.options.missing_destination_grace
+        missing = {
+            path: describe_missing(writer.missing_since[path], grace, now, running=state.running)
+            for path in writer.errors.keys() & writer.missing_since.keys()
+        }
+        writer = replace(writer, errors=writer.errors | missing)
+        if state.failure is not None:
+            problem: str | None = f"the query failed: {error_summary(state.failure)}"
         else:
-            problem = find_problem(
+            problem = self._problem_of_spark() or find_problem(
                 reader,
                 writer,
                 started_at=self._started_at,
-                now=time.time(),
+                now=now,
                 stuck_after_s=self.options.stuck_after.total_seconds(),
+                missing=missing,
             )
-        return combine(reader, writer, running=query.isActive, failure=failure, problem=problem)
+        return combine(
+            reader, writer, running=state.running, failure=state.failure, problem=problem
+        )
+
+    def seconds_without_executors(self) -> float:
+        """Return for how long a micro-batch has waited while Spark had no executor to run it. It is
+        0 where this cannot be known: in local mode, and on Spark Connect."""
+        return 0.0 if self._executors is None else self._executors.seconds_without()
+
+    def _problem_of_spark(self) -> str | None:
+        seconds = self.seconds_without_executors()
+        if seconds < NO_EXECUTORS_S:
+            return None
+        assert self._executors is not None
+        return (
+            f"Spark has had no executors for {seconds:.0f} s; check the master "
+            f"{self._executors.master} and its workers"
+        )
 
     def _started_query(self) -> StreamingQuery:
         if self._query is None:
@@ -166,40 +208,67 @@ class Syphon:
         if spark is None:
             self._lease = lease_session(self._master)
             spark = self._lease.session
-        self._folder = Path(tempfile.mkdtemp(prefix="pairbus-syphon-"))
-        self._files = StatusFiles(self._folder)
-        self._control = ControlFile(
-            self._folder / "control.json"
-            if self.options.control_file is None
-            else Path(self.options.control_file)
-        )
-        self._control.read()
-        self._resources.enter_context(self._control.in_use())
+        remove_abandoned_folders()
+        self._folder = OwnedFolder("syphon")
         self._started_at = time.time()
-        cores = spark.sparkContext.defaultParallelism
-        options = self.options
-        namespaces = (options.primary, options.secondary)
-        if any(isinstance(each.tokens, HeldCredential) for each in namespaces):
-            self._tokens = TokenServer(self._folder)
-            primary, secondary = map(self._tokens.replace_credential, namespaces)
-            options = replace(options, primary=primary, secondary=secondary)
+        remote = is_remote(spark)
+        options = self._options_for_workers(self._folder.path, remote=remote)
+        name = self.format_name
         select = partial(
             select_rows, only=options.only, where=options.where, transform=self._transform
         )
-        selection = None
-        if options.where is not None or self._transform is not None:
-            self._selection = SelectionServer(self._folder, spark, select)
-            selection = SelectionClient(self._selection.address, deduct=options.ttl == "deduct")
-        format_name = _register(spark, options, self._files, cores, self._control, selection)
-        checkpoint = self._checkpoint or str(self._folder / "checkpoint")
+        selection: Selection | None = None
+        is_transformed = options.where is not None or self._transform is not None
+        if remote:
+            server_folder = ServerFolder(SERVER_TMP / name)
+            if is_transformed:
+                selection = UnknownSelection()
+            factory = BacklogSourceFactory(options, server_folder, selection)
+            checkpoint = server_folder.checkpoint
+        else:
+            self._control = ControlFile(control_path(options, self._folder.path))
+            self._control.read()  # raises if it is not valid
+            self._resources.enter_context(self._control.in_use())
+            if is_transformed:
+                self._selection = SelectionServer(self._folder.path, spark, select)
+                selection = SelectionClient(self._selection.address, options.ttl == "deduct")
+            factory = BacklogSourceFactory(options, self._folder.path, selection)
+            checkpoint = str(self._folder.path / "checkpoint")
+        register_source(spark, name, factory.source_schema, factory)
+        if not remote:
+            # Spark looks up sinks in the active session of the thread, not in that of the query.
+            java_class = SparkSession._get_j_spark_session_class(spark._jvm)
+            java_class.setActiveSession(spark._jsparkSession)
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": TRIGGER}
-        return (
-            select(spark.readStream.format(format_name).load())
-            .writeStream.format(format_name)
-            .option("checkpointLocation", checkpoint)
-            .trigger(**trigger)
-            .start()
-        )
+        # The progress after the last micro-batch says if the backlog is drained.
+        with _setting(spark, PROGRESS_SETTING, "0" if once else "1000"):
+            query = (
+                select(spark.readStream.format(name).load())
+                .writeStream.format(name)
+                .option("checkpointLocation", self._checkpoint or checkpoint)
+                .trigger(**trigger)
+                .start()
+            )
+        if remote:
+            self._reports = ProgressReports(query)
+        else:
+            self._reports = FileReports(StatusFiles(self._folder.path))
+            self._executors = ExecutorWatch.of(spark)
+        return query
+
+    def _options_for_workers(self, folder: Path, *, remote: bool) -> SyphonOptions:
+        """Return the options, with a server of tokens instead of a credential."""
+        namespaces = (self.options.primary, self.options.secondary)
+        if not any(isinstance(each.tokens, HeldCredential) for each in namespaces):
+            return self.options
+        if remote:
+            raise ConfigurationError(
+                "A credential object stays in this process, where a Spark Connect server cannot "
+                "get tokens. Use a function that creates the credential, or a connection string."
+            )
+        self._tokens = TokenServer(folder)
+        primary, secondary = map(self._tokens.replace_credential, namespaces)
+        return replace(self.options, primary=primary, secondary=secondary)
 
     def _release(self) -> None:
         """Release Spark, and delete the folder."""
@@ -211,44 +280,21 @@ class Syphon:
         if self._selection is not None:
             self._selection.close()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
 
 
-def _register(
-    spark: SparkSession,
-    options: SyphonOptions,
-    files: StatusFiles,
-    partitions: int,
-    control: ControlFile,
-    selection: SelectionClient | None,
-) -> str:
-    """Register a source and sink for these options, and return the name of their format.
-
-    The class holds the options. As options of Spark, their secrets would appear in plans and logs.
-    """
-    format_name = f"pairbus-syphon-{uuid4().hex[:8]}"
-
-    class Backlog(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return format_name
-
-        def schema(self) -> str:
-            return BACKLOG_SCHEMA if selection is None else DETAILED_SCHEMA
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return backlog_stream_reader(options, files, partitions, control, selection)
-
-        def streamWriter(  # noqa: N802
-            self, schema: StructType, overwrite: bool
-        ) -> DataSourceStreamWriter:
-            return BacklogSink(options, files.writer)
-
-    spark.dataSource.register(Backlog)
-    # Spark looks up sinks in the active session of the thread, not in the session of the query.
-    java_class = SparkSession._get_j_spark_session_class(spark._jvm)
-    java_class.setActiveSession(spark._jsparkSession)
-    return format_name
+@contextlib.contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Change a setting of a session, which may be the application's, for a query that starts."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def _wait_for_trigger(query: StreamingQuery) -> None:

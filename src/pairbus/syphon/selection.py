@@ -10,8 +10,10 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -25,12 +27,27 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S = 60.0
 
 
+class Selection(Protocol):
+    """Tells which messages a transformation selects."""
+
+    def select(self, queue: str, payloads: Sequence[bytes], now_ms: int) -> list[bool]:
+        """Return True for each peeked message that is to be moved or dead-lettered."""
+
+
+class UnknownSelection:
+    """Counts every message as selected, where the transformation cannot be asked: the process that
+    started a query on Spark Connect is on another machine."""
+
+    def select(self, queue: str, payloads: Sequence[bytes], now_ms: int) -> list[bool]:
+        return [True] * len(payloads)
+
+
+@dataclass(frozen=True)
 class SelectionClient:
     """Asks the server. It consists of plain values, so that Spark can send it to a process."""
 
-    def __init__(self, address: str, *, deduct: bool) -> None:
-        self._address = address
-        self._deduct = deduct
+    address: str
+    deduct: bool
 
     def select(self, queue: str, payloads: Sequence[bytes], now_ms: int) -> list[bool]:
         """Return True for each peeked message that is to be moved or dead-lettered. If the server
@@ -38,7 +55,7 @@ class SelectionClient:
         rows = []
         for index, payload in enumerate(payloads):
             received = ReceivedMessage(queue, payload, index.to_bytes(4, "big"))
-            restored = restore(received, now_ms if self._deduct else None)
+            restored = restore(received, now_ms if self.deduct else None)
             rows.append(DetailedMessage(received, restored))
         if not rows:
             return []
@@ -47,7 +64,7 @@ class SelectionClient:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         try:
-            with Client(self._address, family="AF_UNIX") as connection:
+            with Client(self.address, family="AF_UNIX") as connection:
                 connection.send_bytes(sink.getvalue().to_pybytes())
                 if not connection.poll(TIMEOUT_S):
                     raise TimeoutError(f"no answer within {TIMEOUT_S:g} s")

@@ -5,7 +5,9 @@ the reason is not known.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pairbus.syphon.reader_status import ReaderStatus
 from pairbus.syphon.writer_status import WriterStatus
@@ -29,7 +31,10 @@ class SyphonStatus:
     moved: Counter[str]
     """Messages that the primary accepted, by destination."""
     dead_lettered: Counter[str]
-    """Messages that were dead-lettered in the backlog, by destination."""
+    """Messages that were dead-lettered in the backlog, by destination. A message without a valid
+    destination counts for an empty path."""
+    dead_letter_reasons: dict[str, Counter[str]]
+    """The same by destination and reason."""
     left: Counter[str]
     """Messages of the last micro-batch that stayed in the backlog, by destination."""
     errors: dict[str, str]
@@ -56,6 +61,11 @@ class SyphonStatus:
     that should be moved."""
 
 
+def initial_status() -> SyphonStatus:
+    """Return the status of a syphon that starts."""
+    return combine(ReaderStatus(), WriterStatus(), running=True, failure=None, problem=None)
+
+
 def combine(
     reader: ReaderStatus,
     writer: WriterStatus,
@@ -71,6 +81,7 @@ def combine(
         batches=writer.batches,
         moved=writer.moved,
         dead_lettered=writer.dead_lettered,
+        dead_letter_reasons=writer.dead_letter_reasons,
         left=writer.left,
         errors=writer.errors,
         bytes=writer.bytes,
@@ -92,8 +103,10 @@ def find_problem(
     started_at: float,
     now: float,
     stuck_after_s: float,
+    missing: Mapping[str, str] = MappingProxyType({}),
 ) -> str | None:
-    """Return the reason why a running syphon is not healthy, or None if it is."""
+    """Return the reason why a running syphon is not healthy, or None if it is. `missing` says what
+    happens to messages for destinations that do not exist: they are a problem at once."""
     if reader.drained:
         return None
     if reader.paused and now - reader.reported_at <= stuck_after_s:
@@ -109,7 +122,8 @@ def find_problem(
     if waiting_since:
         quiet_s = now - max(last_progress, min(waiting_since))
         if quiet_s <= stuck_after_s:
-            return None
+            sentences = [f"{path} {text}" for path, text in sorted(missing.items())]
+            return "; ".join(sentences) if sentences and not are_gone else None
         errors = "; ".join(f"{path}: {error}" for path, error in sorted(writer.errors.items()))
         reason = errors or reader.remaining or "the reason is not known"
         return f"the primary accepted no message for {quiet_s:.0f} s ({reason})"

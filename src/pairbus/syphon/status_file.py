@@ -25,14 +25,23 @@ class StatusFile(Generic[Status]):
     def read(self) -> Status:
         """Return what the file contains, or an initial status if it does not exist yet."""
         try:
-            return self._kind(**json.loads(self._path.read_text()))
+            return status_from_json(self._kind, json.loads(self._path.read_text()))
         except FileNotFoundError:
             return self._kind()
 
     def write(self, status: Status) -> None:
         """Replace the file."""
-        values = {field.name: getattr(status, field.name) for field in fields(status)}
-        write_json(self._path, values)
+        write_json(self._path, status_to_json(status))
+
+
+def status_to_json(status: ReaderStatus | WriterStatus) -> dict[str, Any]:
+    """Return the values of a status."""
+    return {field.name: getattr(status, field.name) for field in fields(status)}
+
+
+def status_from_json(kind: type[Status], values: dict[str, Any]) -> Status:
+    """Return a status from its JSON values."""
+    return kind(**values)
 
 
 class StatusFiles:

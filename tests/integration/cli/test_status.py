@@ -305,6 +305,8 @@ def test_status_file_shows_if_a_syphon_is_running(backlog: Backlog, tmp_path: Pa
         "healthy": True,
         "problem": None,
         "moved": {"orders": 1200},
+        "dead_lettered": {"bills": 5, "": 1},
+        "dead_letter_reasons": {"bills": {"EntityNotFound": 5}, "": {"MissingPath": 1}},
         "remaining": 1,
         "rate": 40.0,
         "time": time.time() + 3600,  # in the future, so that it is not stale in a slow test
@@ -313,13 +315,20 @@ def test_status_file_shows_if_a_syphon_is_running(backlog: Backlog, tmp_path: Pa
     missing = status(backlog, "--status-file", str(file))
     file.write_text(json.dumps(values))
     running = status(backlog, "--status-file", str(file))
+    problem = "bills does not exist; its messages wait until it is created"
+    file.write_text(json.dumps(values | {"healthy": False, "problem": problem}))
+    unhealthy = status(backlog, "--status-file", str(file))
     file.write_text(json.dumps(values | {"time": time.time() - 3600}))
     stale = status_json(backlog, "--status-file", str(file))
 
     assert "syphon     not running: the file does not exist" in missing.stdout
     assert "syphon     running: 1,200 moved, 1 remaining, 40/s\n" in running.stdout
     assert "1 message waits in the backlog, and a syphon is running.\n" in running.stdout
+    assert "\n           bills: 5 dead-lettered (EntityNotFound)\n" in running.stdout
+    assert "\n           no destination: 1 dead-lettered (MissingPath)\n" in running.stdout
+    assert f"syphon     running with a problem: {problem}\n" in unhealthy.stdout
     assert stale[0] == 3
+    assert stale[1]["syphon"]["dead_letter_reasons"] == values["dead_letter_reasons"]
     assert stale[1]["syphon"]["running"] is False
     assert "hangs" in stale[1]["syphon"]["problem"]
 

@@ -136,7 +136,10 @@ def test_summary_is_one_line_and_a_condition(
     ("syphon", "text"),
     [
         (SyphonSummary(True), "1 message waits in the backlog, and a syphon is running."),
-        (SyphonSummary(True, "stuck"), "1 message waits in the backlog, and the syphon is stuck."),
+        (
+            SyphonSummary(True, "stuck"),
+            "1 message waits in the backlog, and the syphon reports a problem.",
+        ),
         (SyphonSummary(False, "gone"), "1 message waits in the backlog, and no syphon is running."),
     ],
 )

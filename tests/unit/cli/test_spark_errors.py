@@ -2,7 +2,8 @@
 
 import pytest
 
-from pairbus.cli.spark_errors import error_summary, first_logged_error
+from pairbus.cli.spark_errors import first_logged_error
+from pairbus.spark.error_summary import error_summary
 
 STACK = "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\n"
 
@@ -21,6 +22,45 @@ STACK = "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\
 )
 def test_summary_is_the_most_informative_line(text: str, line: str) -> None:
     assert error_summary(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize(
+    ("cause", "summary"),
+    [
+        (
+            'java.io.IOException: Cannot run program "/opt/env/bin/python": error=2, No such file',
+            (
+                "A machine of Spark has no Python at /opt/env/bin/python. Install it there, or set "
+                "PYSPARK_PYTHON to a path that exists on the driver and on all workers."
+            ),
+        ),
+        (
+            "ModuleNotFoundError: No module named 'pyarrow'",
+            (
+                "The Python of Spark's workers has no module 'pyarrow'. Install pyspark, pyarrow "
+                "and pandas there, or set PYSPARK_PYTHON to an interpreter that has them."
+            ),
+        ),
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: '/etc/ca.pem'",
+            (
+                "A machine of Spark has no file /etc/ca.pem. Copy it to the same path on the "
+                "driver and on all workers."
+            ),
+        ),
+        ("ValueError: not this", "ValueError: not this"),
+    ],
+    ids=["interpreter", "package", "file", "other"],
+)
+def test_summary_of_a_failed_task_is_its_cause(cause: str, summary: str) -> None:
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent "
+        "failure: Lost task 0.3: org.apache.spark.api.python.PythonException: Traceback (most "
+        f"recent call last):\nTraceback (most recent call last):\n  File x\n{cause}\n\n{STACK}"
+        "Driver stacktrace:\norg.apache.spark.SparkException: Job aborted\n"
+    )
+
+    assert error_summary(text) == summary
 
 
 def test_summary_of_an_error_without_text_is_its_class() -> None:

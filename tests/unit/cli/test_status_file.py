@@ -11,6 +11,7 @@ import pytest
 
 from pairbus.backlog.syphon_file import SyphonSummary, parse_syphon_status
 from pairbus.cli.syphon_run import write_status_file
+from pairbus.syphon.status import initial_status
 
 
 @pytest.mark.parametrize("remaining", [3, None])
@@ -25,14 +26,36 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
         paused=False,
         problem=problem,
         moved=Counter({"orders": 5, "bills": 1}),
-        dead_lettered=Counter(),
+        dead_lettered=Counter({"orders": 2}),
+        dead_letter_reasons={"orders": Counter({"Refused": 2})},
         errors={"down": "disabled"},
     )
 
     write_status_file(path, status, remaining, 2.5)
     summary = parse_syphon_status(json.loads(path.read_text()), time.time())
 
-    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5)
+    reasons = {"orders": {"Refused": 2}}
+    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5, reasons)
+
+
+@pytest.mark.parametrize(
+    ("ended", "problem"),
+    [
+        ("drained", "it has drained the backlog and ended"),
+        ("stopped", "it was stopped"),
+        ("stuck", "it ended without progress"),
+        ("failed", "it failed"),
+    ],
+)
+def test_file_of_a_syphon_that_ended_says_how(tmp_path: Path, ended: str, problem: str) -> None:
+    path = tmp_path / "status.json"
+
+    write_status_file(path, initial_status(), None, 0, ended)
+    values = json.loads(path.read_text())
+    summary = parse_syphon_status(values, time.time())
+
+    assert (values["running"], values["ended"]) == (False, ended)
+    assert (summary.running, summary.problem) == (False, problem)
 
 
 def test_pause_is_part_of_the_status_file(tmp_path: Path) -> None:

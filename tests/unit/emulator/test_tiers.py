@@ -9,6 +9,8 @@ from pairbus.emulator.entities.descriptions import (
     EntityDescription,
     QueueDescription,
     SubscriptionDescription,
+    stored_description,
+    updated_description,
 )
 from pairbus.emulator.tiers import (
     PREMIUM,
@@ -157,6 +159,19 @@ def test_standard_queue_cannot_have_large_messages() -> None:
     with pytest.raises(ConfigurationError, match="In the tier standard the maximum is 256"):
         STANDARD.complete(large)
     assert STANDARD.message_limit(large) == 256 * KB  # of a folder that another tier has served
+
+
+@pytest.mark.rule("N1")
+def test_update_of_a_queue_with_a_name_of_an_older_version_is_allowed() -> None:
+    """Names that end with a hyphen were allowed once."""
+    with pytest.raises(ConfigurationError):
+        QueueDescription(name="old-")
+    old = stored_description(QueueDescription, {"name": "old-"})
+    updated = PREMIUM.complete(updated_description(old, {"max_delivery_count": 3}))
+    assert updated == stored_description(
+        QueueDescription,
+        {"name": "old-", "max_delivery_count": 3, "max_message_size_in_kilobytes": 1024},
+    )
 
 
 def test_subscription_has_no_limit_of_its_own() -> None:

@@ -39,3 +39,11 @@ def test_each_task_reads_at_least_one_message():
     parts = BatchPlan(1, first_messages(*QUEUES)).split(QUEUES, partitions=4, number=0)
 
     assert [part.max_messages for part in parts] == [1, 1, 1, 1]
+
+
+def test_each_queue_with_messages_is_one_task():
+    plan = BatchPlan(1000, first_messages("q0", "q2", "q3"))
+
+    parts = plan.split(QUEUES, partitions=len(QUEUES), number=5)
+
+    assert [part.queues for part in parts] == [("q0",), ("q2",), ("q3",)]

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from pairbus.amqp.sections import Message
+from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.spark.locks import wall_clock_ms
 from pairbus.spark.messages import ReceivedMessage, sequence_number_of
 from pairbus.spark.queue_reader import in_order
 
@@ -19,10 +21,12 @@ class FakeDelivery:
     tag: bytes
 
 
-def message(sequence_number: int) -> bytes:
-    return Message.build(
-        message_annotations={"x-opt-sequence-number": sequence_number}, data=b"body"
-    ).encode()
+def message(sequence_number: int, locked_until: int = 0) -> bytes:
+    annotations = {
+        Symbol("x-opt-sequence-number"): sequence_number,
+        Symbol("x-opt-locked-until"): Timestamp(locked_until),
+    }
+    return Message.build(message_annotations=annotations, data=b"body").encode()
 
 
 @pytest.mark.rule("Y2")
@@ -48,6 +52,16 @@ def test_message_of_the_long_poll_is_read_once_and_in_its_position(
 
     assert [(sequence_number_of(m.payload), m.lock_token) for m in messages] == expected
     assert all((m.locked_until == LOCKED_UNTIL) == (m.lock_token == b"poll") for m in messages)
+
+
+@pytest.mark.rule("Y13")
+def test_lock_of_each_message_expires_when_its_delivery_says() -> None:
+    now = wall_clock_ms()
+    deliveries = [[FakeDelivery(message(n, now + 10_000 + n), b"new") for n in range(3)]]
+
+    messages = list(in_order("q", None, deliveries))  # type: ignore[arg-type]
+
+    assert [m.locked_until for m in messages] == [now + 10_000 + n for n in range(3)]
 
 
 def test_queue_without_a_long_poll_message_is_read_in_order() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from pairbus.syphon.pacing import (
     BLOCKED_READ_S,
+    FIRST_RATE,
     MAX_BATCH_S,
     MAX_HALVINGS,
     MIN_BATCH,
@@ -27,6 +28,18 @@ def test_slow_primary_gets_micro_batches_that_end_before_their_locks():
 
     assert pacer.size(0.0, rate=100.0) == 100 * MAX_BATCH_S
     assert pacer.size(0.0, rate=0.5) == MIN_BATCH
+
+
+@pytest.mark.rule("Y13")
+def test_short_locks_get_micro_batches_that_end_long_before_they_expire():
+    pacer = Pacer(50_000, None)
+
+    assert pacer.size(0.0, rate=300.0, lock_s=11) == 300 * 4
+    assert pacer.size(0.0, rate=0.0, lock_s=11) == FIRST_RATE * 4
+    assert pacer.size(0.0, rate=0.5, lock_s=11) == MIN_BATCH
+    assert pacer.size(0.0, rate=0.5, lock_s=11, left=True) == MIN_BATCH / 5
+    assert pacer.size(0.0, rate=0.0, lock_s=300) == 50_000
+    assert pacer.size(0.0, rate=0.0, lock_s=59.9) == 50_000
 
 
 def test_rate_limit_allows_the_messages_of_one_second_and_then_pauses():

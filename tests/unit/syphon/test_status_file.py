@@ -15,13 +15,21 @@ def test_writer_status_is_read_as_it_was_written(tmp_path: Path):
     file = StatusFiles(tmp_path).writer
     assert file.read() == WriterStatus()
     status = WriterStatus()
-    status.add([Outcome(moved=Counter(a=2)), Outcome(left=Counter(b=3), errors={"b": "down"})], 7.0)
+    status.add(
+        [
+            Outcome(moved=Counter(a=2), dead_letter_reasons={"a": Counter(Refused=1)}),
+            Outcome(left=Counter(b=3), errors={"b": "not found"}, missing={"b"}),
+        ],
+        7.0,
+    )
 
     file.write(status)
 
     copy = StatusFiles(tmp_path).writer.read()
     assert copy == status
     assert (copy.moved["a"], copy.moved["b"]) == (2, 0)
+    assert (copy.missing_since, copy.dead_letter_reasons["a"]["Refused"]) == ({"b": 7.0}, 1)
+    assert copy.dead_letter_reasons["a"]["other"] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["writer.json"]
 
 

@@ -37,6 +37,7 @@ def test_backlog_queues_have_the_names_that_the_pairing_gives_them():
         ({"ttl": "halve"}, "ttl"),
         ({"poll": timedelta(milliseconds=1)}, "poll"),
         ({"stuck_after": timedelta()}, "stuck_after"),
+        ({"missing_destination_grace": timedelta(seconds=-1)}, "missing_destination_grace"),
         ({"primary": PRIMARY.replace("one.servicebus.windows.net", "127.0.0.1")}, "primary_name"),
     ],
 )

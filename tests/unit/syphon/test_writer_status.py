@@ -138,3 +138,15 @@ def test_destination_without_further_messages_is_forgotten():
         status.add([moved(up=1)], now=10.0 + second)
 
     assert status.batch_halvings(100.0) == 0
+
+
+def test_block_that_ends_during_a_micro_batch_is_no_success():
+    """A destination that is blocked when a micro-batch is planned gets none of its messages."""
+    status = WriterStatus()
+    status.add([failed("down"), moved(up=1)], now=100.0)
+
+    status.add([moved(up=1)], now=100.0 + 2 * BLOCK_S, started_at=100.0 + BLOCK_S / 2)
+
+    assert status.halvings == {"down": MAX_HALVINGS}
+    status.add([moved(up=1)], now=110.0, started_at=109.0)
+    assert status.halvings == {"down": MAX_HALVINGS - 1}

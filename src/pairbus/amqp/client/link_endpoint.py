@@ -39,6 +39,10 @@ class LinkEndpoint(ABC, Generic[AnyLink]):
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Detach the link if it is attached. Idempotent."""
         self._closed = True
+        self.detach(timeout_s)
+
+    def detach(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Detach the link if it is attached. The next call that needs a link attaches a new one."""
         link = self._link
         if link is None or not link.alive:
             return

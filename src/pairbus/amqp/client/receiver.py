@@ -1,7 +1,7 @@
 """The receiver: credit, waiting for messages, drain and settlement."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +26,11 @@ from pairbus.errors import AmqpError, LockLost, OperationTimeout, StateError
 from pairbus.servicebus import links
 
 SESSION_FILTER = Symbol(links.SESSION_FILTER)
+FIRST_WINDOW, MAX_WINDOW = 500, 4000
+"""The credit that `receive_available` grants first, and at most at a time."""
+DRAIN_AFTER_S = 0.02
+"""Credit is drained when nothing has arrived for this long. The Azure SDKs never grant credit and
+drain it at once, so it is not known whether the service then delivers anything."""
 
 
 class AnySession:
@@ -60,6 +65,9 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         self._settled = settled
         self._session_id = session_id
         self._confirm = confirm and not settled
+        self.empty_receives = 0
+        """The number of grants of credit by `receive_available` that ended without a message. Each
+        is billed as one operation."""
         self._arrived: deque[Delivery] = deque()
         self._settling: set[int] = set()
         self._settle_errors: list[AmqpError] = []
@@ -132,21 +140,45 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         return arrived
 
     def receive_available(
-        self, count: int, *, timeout_s: float | None = None
+        self,
+        count: int,
+        *,
+        timeout_s: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[list[Delivery]]:
-        """Drain up to `count` available messages, and yield them as they arrive.
+        """Receive up to `count` available messages, and yield them as they arrive.
 
-        No credit remains afterwards.
+        Credit is granted a part at a time, when the last part is used up, so that a slow caller has
+        few messages waiting under their locks. When no more messages arrive, the rest of the credit
+        is drained: the namespace answers when there are no more. No credit remains afterwards.
+        `timeout_s` is the timeout of each wait. No more credit is granted when `stop` returns True.
         """
-        deadline = self.client.deadline(timeout_s)
-        link = self.ensure_attached(deadline)
-        link.flow(count, drain=True)
+        window = FIRST_WINDOW
+        while count > 0 and not stop():
+            granted = min(window, count)
+            received = 0
+            for deliveries in self._receive_window(granted, timeout_s):
+                received += len(deliveries)
+                yield deliveries
+            if received == 0:
+                self.empty_receives += 1
+            if received < granted:  # The rest of the credit was given back.
+                return
+            count -= granted
+            window = min(2 * window, MAX_WINDOW)
+
+    def _receive_window(self, credit: int, timeout_s: float | None) -> Iterator[list[Delivery]]:
+        link = self.ensure_attached(self.client.deadline(timeout_s))
+        link.flow(credit)
         while not link.drained and self.error is None:
-            self.client.run_until(
-                lambda: bool(self._arrived) or link.drained or self.error is not None,
-                deadline,
-                f"messages of {self.path!r}",
-            )
+            if not link.drain and not self.client.step(self.client.now() + DRAIN_AFTER_S):
+                link.flow(link.credit, drain=True)
+            if link.drain:
+                self.client.run_until(
+                    lambda: bool(self._arrived) or link.drained or self.error is not None,
+                    self.client.deadline(timeout_s),
+                    f"messages of {self.path!r}",
+                )
             if self._arrived:
                 yield self.take_received()
         if self._arrived or self.error is not None:

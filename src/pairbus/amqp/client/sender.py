@@ -26,6 +26,9 @@ class PendingDelivery:
 
     done: bool = False
     error: AmqpError | None = None
+    rejected: bool = False
+    """The namespace rejected this delivery. False with an error: the delivery was not answered, or
+    was released."""
 
 
 class Sender(LinkEndpoint[SenderLink]):
@@ -143,6 +146,7 @@ class Sender(LinkEndpoint[SenderLink]):
         self._in_flight.discard(pending)
         pending.done = True
         if isinstance(state, Rejected):
+            pending.rejected = True
             pending.error = translate_error(
                 exception_from(state.error) or AmqpError("no reason was given"),
                 f"{self.path!r} rejected a message",

@@ -31,6 +31,7 @@ from pairbus.cost.report.rows import (
     valid_rows,
 )
 from pairbus.errors import ConfigurationError
+from pairbus.spark.sessions import NOT_REMOTE, is_remote
 
 _PROBLEM_SCHEMA = "path string, description string, skipped boolean, skipped_lines long"
 _TABLE_COLUMNS = ("day", "purpose", "kind", "namespace", "entity")
@@ -53,6 +54,8 @@ def report(
     `timezone`. Files and lines that cannot be read are listed in `problems`. The settings of the
     session are not changed. Raises ConfigurationError.
     """
+    if is_remote(spark):
+        raise ConfigurationError(NOT_REMOTE)
     prices = read_prices() if prices is None else prices
     tier = Tier.named(tier)
     zone = _time_zone(timezone)

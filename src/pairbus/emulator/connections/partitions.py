@@ -5,13 +5,9 @@ from typing import Any
 
 from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID, Message
-from pairbus.amqp.types import Symbol
 from pairbus.emulator.entities.descriptions import EntityDescription
-from pairbus.emulator.entities.message_codec import IncomingMessage
+from pairbus.emulator.entities.message_codec import IncomingMessage, partition_key
 from pairbus.errors import Refused
-from pairbus.servicebus import annotations
-
-_PARTITION_KEY = Symbol(annotations.PARTITION_KEY)
 
 
 def check_partition(
@@ -47,10 +43,7 @@ def check_partition(
 
 
 def _key(message: Message, session: Any, message_id: Any, detects_duplicates: bool) -> Any:
-    if session is not None:
-        return session
-    if message.message_annotations:
-        partition_key = message.read_message_annotations().get(_PARTITION_KEY)
-        if partition_key is not None:
-            return partition_key
-    return str(message_id) if detects_duplicates and message_id is not None else None
+    key = partition_key(message, session)
+    if key is None and detects_duplicates and message_id is not None:
+        return str(message_id)
+    return key

@@ -220,6 +220,12 @@ def stored_description(kind: type[D], values: Mapping[str, Any]) -> D:
     return description
 
 
+def with_settings(description: D, **settings: Any) -> D:
+    """Return the description with other settings, without a check of its name and settings."""
+    values = {field.name: getattr(description, field.name) for field in fields(description)}
+    return stored_description(type(description), {**values, **settings})
+
+
 def _check(description: EntityDescription, path: str) -> None:
     """Raise ConfigurationError for a setting outside its limits or a conflict of settings."""
     minute, day = timedelta(minutes=1), timedelta(days=1)

@@ -33,6 +33,7 @@ from pairbus.servicebus.message_states import SCHEDULED
 from pairbus.servicebus.ping import PING_CONTENT_TYPE
 
 _SET_BY_SERVICE = EncodedKeys(annotations.SET_BY_SERVICE)
+_PARTITION_KEY = Symbol(annotations.PARTITION_KEY)
 _SCHEDULED_TIME_BYTES = annotations.SCHEDULED_ENQUEUE_TIME.encode()
 _ENQUEUED_KEY = encode(Symbol(annotations.ENQUEUED_TIME))
 _SEQUENCE_KEY = encode(Symbol(annotations.SEQUENCE_NUMBER))
@@ -45,6 +46,12 @@ _DEAD_LETTER_SOURCE_BYTES = annotations.DEAD_LETTER_SOURCE.encode()
 _DEAD_LETTER_SOURCE_KEYS = EncodedKeys((annotations.DEAD_LETTER_SOURCE,))
 _pack_64_bits = Struct(">Bq").pack
 """Encodes a format code (0x83: timestamp, 0x81: long) and its value."""
+_unpack_guid, _pack_uuid = Struct("<IHH8s").unpack, Struct(">IHH8s").pack
+_LOCK_TOKEN_SIZE = 16
+_LOCK_TOKEN_SECTION = encode_section(
+    DELIVERY_ANNOTATIONS, 0xC1, 2, _LOCK_TOKEN_KEY + b"\x98" + bytes(_LOCK_TOKEN_SIZE)
+)[:-_LOCK_TOKEN_SIZE]
+"""Delivery annotations with a lock token only, up to the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,14 @@ def parse_message(payload: bytes) -> IncomingMessage:
     )
 
 
+def partition_key(message: Message, session: Any) -> Any:
+    """Return the key that selects the partition of a message: its session id, else its partition
+    key, else None."""
+    if session is not None or not message.message_annotations:
+        return session
+    return message.read_message_annotations().get(_PARTITION_KEY)
+
+
 def with_message_id(
     message: IncomingMessage, new_id: Callable[[], UUID] = uuid4
 ) -> IncomingMessage:
@@ -175,10 +190,13 @@ def encode_delivery(message: StoredMessage, lock_token: bytes, locked_until_ms: 
     """Return the bytes of a message for delivery with a lock."""
     header, count, entries = _header(message.header, message.deliveries)
     # A lock token is a GUID in the byte order of .NET; AMQP has it in that of the network.
-    token = lock_token[3::-1] + lock_token[5:3:-1] + lock_token[7:5:-1] + lock_token[8:]
-    entries += _LOCK_TOKEN_KEY + b"\x98" + token
+    token = _pack_uuid(*_unpack_guid(lock_token))
+    if count:
+        entries += _LOCK_TOKEN_KEY + b"\x98" + token
+        delivery_annotations = encode_section(DELIVERY_ANNOTATIONS, 0xC1, count + 2, entries)
+    else:
+        delivery_annotations = _LOCK_TOKEN_SECTION + token
     lock = _LOCKED_UNTIL_KEY + _pack_64_bits(0x83, locked_until_ms)
-    delivery_annotations = encode_section(DELIVERY_ANNOTATIONS, 0xC1, count + 2, entries)
     return header + delivery_annotations + _annotations(message, lock, 2) + message.rest
 
 

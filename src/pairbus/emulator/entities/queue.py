@@ -141,6 +141,7 @@ class MessageQueue:
         buffer = self._ready
         if self.sessions is not None:
             buffer = self.sessions.messages(session, now_ms, receiver)
+        until_ms = self._locked_until(session, now_ms) if locked else None
         received: list[tuple[StoredMessage, MessageLock | None]] = []
         while len(received) < limit and max_bytes > 0:
             message = buffer.pop()
@@ -150,20 +151,16 @@ class MessageQueue:
                 self._expire(message, now_ms)
                 continue
             max_bytes -= message.size
-            received.append((message, self._lock_or_remove(message, now_ms, locked)))
+            received.append((message, self._lock_or_remove(message, until_ms)))
         return received
 
-    def _lock_or_remove(
-        self, message: StoredMessage, now_ms: int, locked: bool
-    ) -> MessageLock | None:
-        if locked:
-            return self._lock(message, now_ms)
-        self.remove(message)
-        return None
-
-    def _lock(self, message: StoredMessage, now_ms: int) -> MessageLock:
+    def _lock_or_remove(self, message: StoredMessage, until_ms: int | None) -> MessageLock | None:
+        """Lock a message until a time, or remove it if that is None."""
+        if until_ms is None:
+            self.remove(message)
+            return None
         session = None if self.sessions is None else message.session
-        lock = MessageLock(self._new_token(), message, self._locked_until(session, now_ms), session)
+        lock = MessageLock(self._new_token(), message, until_ms, session)
         self._locks.add(lock)
         return lock
 
@@ -202,7 +199,8 @@ class MessageQueue:
                 raise MessageNotFound(f"{self.path!r} has no deferred message {sequence}.")
             max_bytes -= message.size
             messages.append(message)
-        return [(message, self._lock_or_remove(message, now_ms, locked)) for message in messages]
+        until_ms = self._locked_until(session, now_ms) if locked else None
+        return [(message, self._lock_or_remove(message, until_ms)) for message in messages]
 
     def peek(
         self, after: int, limit: int, session: str | None = None, max_bytes: int = UNLIMITED

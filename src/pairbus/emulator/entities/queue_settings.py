@@ -1,6 +1,5 @@
 """The settings of an entity that its queues depend on."""
 
-from dataclasses import fields
 from datetime import timedelta
 from typing import Protocol
 
@@ -8,7 +7,7 @@ from pairbus.emulator.entities.descriptions import (
     EntityDescription,
     QueueDescription,
     TopicDescription,
-    stored_description,
+    with_settings,
 )
 from pairbus.servicebus.time_spans import to_milliseconds
 
@@ -43,8 +42,7 @@ def queue_settings(description: EntityDescription, subqueue: int) -> QueueSettin
         )
     if not subqueue or not description.requires_session:
         return description
-    values = {field.name: getattr(description, field.name) for field in fields(description)}
-    return stored_description(type(description), {**values, "requires_session": False})
+    return with_settings(description, requires_session=False)
 
 
 def expiry_ms(settings: QueueSettings, ttl_ms: int | None, start_ms: int) -> int | None:

@@ -14,6 +14,7 @@ from pairbus.emulator.entities.message_codec import (
     IncomingMessage,
     encode_original,
     parse_message,
+    partition_key,
     with_message_id,
 )
 from pairbus.emulator.entities.queue_settings import MAX_TIMESTAMP_MS
@@ -116,10 +117,13 @@ class MessageRouter:
             return False
         if not description.requires_duplicate_detection:
             return False
+        id = str(message.message_id)
+        if description.enable_partitioning:
+            # Each partition detects its own duplicates.
+            key = partition_key(message.sections, message.session)
+            id = id if key is None else f"{id}\0{key}"
         window_ms = to_milliseconds(description.duplicate_detection_history_time_window)
-        return self._store.message_ids.is_duplicate(
-            entity.row.id, str(message.message_id), now_ms, now_ms + window_ms
-        )
+        return self._store.message_ids.is_duplicate(entity.row.id, id, now_ms, now_ms + window_ms)
 
     # Topics.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Symbol
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.entities.descriptions import (
@@ -14,6 +15,7 @@ from pairbus.emulator.entities.descriptions import (
     TopicDescription,
 )
 from pairbus.emulator.entities.entity import Entity
+from pairbus.emulator.entities.message_codec import IncomingMessage, parse_message
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.filters.rules import CorrelationFilter, Rule, SqlAction, SqlFilter
 from pairbus.errors import (
@@ -27,6 +29,7 @@ from pairbus.errors import (
     QuotaExceeded,
     Refused,
 )
+from pairbus.servicebus.annotations import PARTITION_KEY
 from pairbus.servicebus.entity_status import EntityStatus
 from tests.unit.emulator.entities.harness import (
     EntityHarness,
@@ -36,6 +39,7 @@ from tests.unit.emulator.entities.harness import (
     drain,
     lock_one,
     message,
+    payload,
     peek,
     properties,
 )
@@ -503,6 +507,39 @@ def test_duplicates_within_one_batch_are_discarded(
     harness.send("deduplicated", message("a", id="1"), message("b", id="1"))
 
     assert drain(deduplicated) == ["a"]
+
+
+def with_partition_key(body: str, key: str) -> IncomingMessage:
+    sections = Message.parse(payload(body, id="1"))
+    sections.edit_message_annotations({Symbol(PARTITION_KEY): key})
+    return parse_message(sections.encode())
+
+
+@pytest.mark.rule("N1")
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_each_partition_detects_its_own_duplicates(
+    harness: EntityHarness, partitioned: bool
+) -> None:
+    queue = harness.add_queue(
+        "q", requires_duplicate_detection=True, enable_partitioning=partitioned
+    )
+    first = [message("a", id="1"), with_partition_key("b", "x"), with_partition_key("c", "y")]
+    again = [message("d", id="1"), with_partition_key("e", "x"), with_partition_key("f", "y")]
+
+    harness.send("q", *first)
+    harness.send("q", *again)
+
+    assert drain(queue) == (["a", "b", "c"] if partitioned else ["a"])
+
+
+def test_session_id_selects_the_partition_for_duplicate_detection(harness: EntityHarness) -> None:
+    harness.add_queue("q", requires_duplicate_detection=True, enable_partitioning=True)
+
+    numbers = harness.send(
+        "q", *(message(id="1", session=session) for session in ("s", "t", "s", "t"))
+    )
+
+    assert [number > 0 for number in numbers] == [True, True, False, False]
 
 
 def test_duplicate_is_detected_after_the_first_message_was_completed(

@@ -141,6 +141,11 @@ class EmptinessCheck:
         return messages
 
 
+def is_active(payload: bytes) -> bool:
+    """Return True if a peeked message is neither deferred nor scheduled."""
+    return _state_of(payload) == 0
+
+
 def _state_of(payload: bytes) -> int:
     try:
         state = Message.parse(payload).read_message_annotations().get(annotations.MESSAGE_STATE)

@@ -1,0 +1,26 @@
+"""Ctrl-C and SIGTERM as a request to stop; a second one ends the process at once."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def cancel_on_signal() -> Iterator[threading.Event]:
+    """Yield an event that the first signal sets."""
+    event = threading.Event()
+
+    def handle(number: int, _: object) -> None:
+        if event.is_set():
+            os._exit(128 + number)
+        event.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield event
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,207 @@
+"""Options that the `pairbus dead-letters` commands share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pairbus.amqp.client import ClientOptions
+from pairbus.backlog.dead_letter_filter import DeadLetterFilter
+from pairbus.backlog.dead_letter_source import DeadLetterSource
+from pairbus.backlog.discovery import list_backlog_queues
+from pairbus.backlog.peek import connected, search_queues
+from pairbus.backlog.target import InspectionTarget, parse_namespace
+from pairbus.cli.backlog_command import now_ms, report_search
+from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.network_options import NetworkOptions
+from pairbus.cli.pairing_options import PairingSettings, require_credentials
+from pairbus.cli.times import parse_time
+from pairbus.errors import ConfigurationError
+from pairbus.spark.usage import NO_USAGE, UsageRecorder
+
+ROLES = ("primary", "secondary")
+
+DeadLetterPrimary = Annotated[
+    str | None,
+    typer.Option(
+        "--primary",
+        envvar="PAIRBUS_PRIMARY",
+        help="Connection string of the primary, or its host for Microsoft Entra ID. Pass a "
+        "connection string in the variable PAIRBUS_PRIMARY: arguments are visible in process "
+        "lists.",
+        show_envvar=True,
+    ),
+]
+DeadLetterSecondary = Annotated[
+    str | None,
+    typer.Option(
+        "--secondary",
+        envvar="PAIRBUS_SECONDARY",
+        help="Connection string of the secondary, or its host for Microsoft Entra ID. Pass a "
+        "connection string in the variable PAIRBUS_SECONDARY: arguments are visible in process "
+        "lists.",
+        show_envvar=True,
+    ),
+]
+Entities = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--entity",
+        metavar="PATH",
+        help="Queue (orders) or subscription (topic/Subscriptions/name) whose dead letters are "
+        "meant. Can be repeated.",
+        show_default="the backlog queues",
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", metavar="[primary|secondary]", help="Namespace of the --entity."),
+]
+Queues = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--queue",
+        min=0,
+        help="Index of a backlog queue. Can be repeated.",
+        show_default="all backlog queues",
+    ),
+]
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option("--reason", help="Only dead letters with this reason. Can be repeated."),
+]
+Destinations = Annotated[
+    list[str] | None,
+    typer.Option("--destination", help="Only dead letters for this path. Can be repeated."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Only messages that were enqueued at this time or later: 2026-11-17T09:30Z, or an age "
+        "such as 90m, 12h, 3d. A message keeps its enqueued time when it is dead-lettered.",
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Only messages that were enqueued before this time or age."),
+]
+MaxCount = Annotated[
+    int | None, typer.Option("--count", min=1, help="Maximum number of messages, oldest first.")
+]
+MaxRate = Annotated[
+    float | None,
+    typer.Option("--max-rate", min=0.001, help="Maximum number of messages a second."),
+]
+LedgerFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        help="Folder for the ledger of billable operations; see `pairbus cost report`.",
+        show_default="$XDG_STATE_HOME/pairbus/ledger",
+        file_okay=False,
+    ),
+]
+NoLedger = Annotated[bool, typer.Option("--no-ledger", help="Write no ledger.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The values of the options that name dead-letter queues."""
+
+    primary: str | None
+    secondary: str | None
+    primary_name: str | None
+    backlog_queues: int
+    entities: list[str] | None
+    namespace: str
+    queues: list[int] | None
+    timeout_s: float
+    network: NetworkOptions
+
+    def source(self, err: Console, *, to: str | None = None) -> DeadLetterSource | None:
+        """Return the dead-letter queues that the options name, or None, with an error printed, if
+        no backlog queue exists. Raises ConfigurationError and the errors of the client."""
+        if self.namespace not in ROLES:
+            raise ConfigurationError(
+                f"--namespace: {self.namespace!r} is not valid. Use primary or secondary."
+            )
+        if self.entities:
+            if self.queues:
+                raise ConfigurationError("Use --entity or --queue, not both.")
+            namespace = self._namespace(self.namespace)
+            return DeadLetterSource(namespace=namespace, entities=tuple(self.entities), to=to)
+        return self._backlog(err, to)
+
+    def _namespace(self, role: str) -> ClientOptions:
+        text = self.primary if role == "primary" else self.secondary
+        if text is None:
+            raise ConfigurationError(
+                f"The {role} is missing. Add --{role}, or set PAIRBUS_{role.upper()}."
+            )
+        require_credentials(text)
+        return parse_namespace(role, text, timeout_s=self.timeout_s, **self.network.client_fields())
+
+    def _backlog(self, err: Console, to: str | None) -> DeadLetterSource | None:
+        if self.secondary is None:
+            raise ConfigurationError(
+                "The secondary is missing, which holds the backlog queues. Add --secondary, or set "
+                "PAIRBUS_SECONDARY. For another queue or subscription, add --entity."
+            )
+        settings = PairingSettings(
+            primary=self.primary,
+            secondary=self.secondary,
+            primary_name=self.primary_name,
+            backlog_queues=self.backlog_queues,
+            network=self.network,
+        )
+        target = settings.target(self.timeout_s, needs_primary=self.primary is not None)
+        entities = self._backlog_entities(err, target)
+        if entities is None:
+            return None
+        return DeadLetterSource(
+            namespace=target.secondary,
+            entities=entities,
+            in_backlog=True,
+            target=target.primary,
+            to=to,
+        )
+
+    def _backlog_entities(self, err: Console, target: InspectionTarget) -> tuple[str, ...] | None:
+        if self.queues:
+            return tuple(target.queue_path(str(index)) for index in dict.fromkeys(self.queues))
+        search = list_backlog_queues(target).search()
+        with connected(target.secondary) as client:
+            search_queues(client, search)
+        if not report_search(err, search):
+            return None
+        return tuple(search.path(index) for index in search.found)
+
+
+def choice_of(
+    reasons: list[str] | None,
+    destinations: list[str] | None,
+    since: str | None,
+    until: str | None,
+    count: int | None = None,
+) -> DeadLetterFilter:
+    """Return the filter of the options. Raises ConfigurationError."""
+    time_ms = now_ms()
+    return DeadLetterFilter(
+        reasons=tuple(reasons or ()),
+        destinations=tuple(destinations or ()),
+        since_ms=parse_time("--since", since, time_ms),
+        until_ms=parse_time("--until", until, time_ms),
+        count=count,
+    )
+
+
+def usage_of(source: DeadLetterSource, folder: Path | None, *, no_ledger: bool) -> UsageRecorder:
+    """Return the recorder of billable operations."""
+    if no_ledger:
+        return NO_USAGE
+    target = source.target or source.namespace
+    path = str((folder or ledger_folder()).absolute())
+    return UsageRecorder.create(path, target, source.namespace)

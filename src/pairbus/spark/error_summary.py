@@ -1,0 +1,62 @@
+"""One informative line of an error of Spark, and what to do about it."""
+
+import re
+
+_PY4J_PREFIX = re.compile(r"An error occurred while calling \S+\n: ")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^\n]*?(\d+\.\d+)[^\n]*?(\d+\.\d+)")
+_PYTHON_ERROR = re.compile(
+    r"^(?:Caused by: )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Unavailable|NotFound)): (.+)$"
+)
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
+_MISSING_FILE = re.compile(r"FileNotFoundError: \[Errno 2\][^\n]*: '([^']+)'")
+
+
+def error_summary(error: object) -> str:
+    """Return the most informative line of a Spark error, which may contain stack traces of Java and
+    Python. For what is missing on a worker, it says what to do."""
+    text = _PY4J_PREFIX.sub("", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    pairbus_lines = [line for line in lines if line.startswith("pairbus.errors.")]
+    if pairbus_lines:
+        return pairbus_lines[-1].partition(": ")[2] or pairbus_lines[-1]
+    return (
+        _on_a_worker(text) or _python_error(lines) or (lines[0] if lines else type(error).__name__)
+    )
+
+
+def _on_a_worker(text: str) -> str | None:
+    if match := _NO_PROGRAM.search(text):
+        return (
+            f"A machine of Spark has no Python at {match[1]}. Install it there, or set "
+            "PYSPARK_PYTHON to a path that exists on the driver and on all workers."
+        )
+    if match := _VERSIONS.search(text):
+        return (
+            f"Driver and workers have different versions of Python ({match[1]} and {match[2]}). "
+            "Set PYSPARK_PYTHON to an interpreter of the driver's version."
+        )
+    if match := _MISSING_MODULE.search(text):
+        return (
+            f"The Python of Spark's workers has no module {match[1]!r}. Install pyspark, pyarrow "
+            "and pandas there, or set PYSPARK_PYTHON to an interpreter that has them."
+        )
+    if match := _MISSING_FILE.search(text):
+        return (
+            f"A machine of Spark has no file {match[1]}. Copy it to the same path on the driver "
+            "and on all workers."
+        )
+    return None
+
+
+def _python_error(lines: list[str]) -> str | None:
+    """Return the last error of a Python stack trace in a failed task."""
+    if not any(line.startswith("Traceback (most recent call last)") for line in lines):
+        return None
+    errors = [
+        match[0]
+        for line in lines
+        if (match := _PYTHON_ERROR.match(line))
+        and not match[1].startswith(("org.", "java.", "py4j."))
+    ]
+    return errors[-1] if errors else None

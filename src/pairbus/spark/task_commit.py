@@ -1,0 +1,14 @@
+"""The outcome of a task as Spark carries it. Apart from `outcome`, which works without pyspark."""
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pairbus.spark.outcome import Outcome
+
+
+@dataclass
+class TaskCommit(WriterCommitMessage):
+    """Carries the outcome of a task from the worker to the driver."""
+
+    outcome: Outcome

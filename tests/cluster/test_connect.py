@@ -1,0 +1,150 @@
+"""The syphon and the connector with a session of a Spark Connect server, whose Python has neither
+pairbus nor the Azure SDK."""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pairbus.amqp.client import ClientOptions
+from pairbus.cost.report import report
+from pairbus.emulator.namespace import LocalNamespace
+from pairbus.errors import ConfigurationError
+from pairbus.spark.sessions import disconnect
+from pairbus.syphon import Syphon, register
+from pairbus.syphon.query import SERVER_TMP
+from tests.backlog import Backlog
+from tests.cluster.servers import SparkServer, connect_server, free_port, worker_environment
+from tests.commands import run
+from tests.messages import numbered
+from tests.waiting import DEADLINE_S, wait_until
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("connect")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[tuple[SparkServer, str]]:
+    port = free_port()
+    python = worker_environment(folder / "python")
+    with connect_server(folder / "server", port, python) as process:
+        process.wait_for("Spark Connect server started")
+        socket.create_connection(("127.0.0.1", port)).close()
+        yield process, f"sc://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def session(server: tuple[SparkServer, str]) -> Iterator[SparkSession]:
+    from pyspark.sql.connect.session import SparkSession as RemoteSession  # needs grpcio
+
+    session = cast(SparkSession, RemoteSession.builder.remote(server[1]).create())
+    yield session
+    disconnect(session)
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> Iterator[tuple[LocalNamespace, LocalNamespace]]:
+    with LocalNamespace("primary") as primary, LocalNamespace("secondary") as secondary:
+        yield primary, secondary
+
+
+@pytest.fixture
+def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
+    return Backlog(*namespaces)
+
+
+@pytest.mark.rule("Y1")
+def test_syphon_with_a_remote_session_reports_progress_and_stops(
+    session: SparkSession, backlog: Backlog
+) -> None:
+    path = backlog.path("orders")
+    backlog.put(path, numbered(300))
+    with Syphon(backlog.options(), spark=session) as syphon:
+        wait_until(lambda: syphon.status().moved[path] == 300, "the first messages in the status")
+        backlog.put(path, numbered(10, "later"), queue=1)
+        wait_until(lambda: syphon.status().moved[path] == 310, "the later messages in the status")
+        assert syphon.status().running
+        assert syphon.status().healthy
+        (folder,) = SERVER_TMP.glob(f"{syphon.format_name}*")
+
+    assert (syphon.status().running, syphon.status().failure) == (False, None)
+    assert (backlog.left(), len(backlog.ids(path))) == (0, 310)
+    wait_until(lambda: not folder.exists(), "the server to remove its folder")
+
+
+@pytest.mark.rule("Y1", "Y8")
+def test_command_drains_the_backlog_on_a_connect_server(
+    server: tuple[SparkServer, str], backlog: Backlog, tmp_path: Path
+) -> None:
+    path = backlog.path("orders")
+    backlog.put(path, numbered(200))
+    status_file = tmp_path / "status.json"
+
+    result = run(
+        *("syphon", "--once", "--master", server[1], *backlog.arguments),
+        *("--status-file", str(status_file)),
+        **backlog.variables,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "200 messages moved, 0 dead-lettered." in result.stdout
+    status = json.loads(status_file.read_text())
+    assert (status["running"], status["ended"], status["moved"]) == (False, "drained", {path: 200})
+
+
+def test_connector_reads_with_a_remote_session(session: SparkSession, backlog: Backlog) -> None:
+    path = backlog.path("orders")
+    backlog.put(path, numbered(5))
+    register(session)
+    options = {
+        "connectionString": backlog.secondary.connection_string,
+        "queue": ",".join(backlog.queues),
+    }
+
+    rows = (
+        session.read.format("servicebus").options(**options).load().select("message_id").collect()
+    )
+
+    assert sorted(row.message_id for row in rows) == [f"m-{n}" for n in range(5)]
+
+
+def test_credential_object_is_an_error(session: SparkSession, backlog: Backlog) -> None:
+    credential = backlog.secondary.credential()
+    options = replace(
+        backlog.options(),
+        primary=ClientOptions.from_host("a.example", credential),
+        secondary=ClientOptions.from_host("b.example", credential),
+    )
+    with pytest.raises(ConfigurationError, match="a Spark Connect server cannot get tokens"):
+        Syphon(options, spark=session).start()
+
+
+def test_cost_report_is_an_error(session: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot make a cost report"):
+        report(session, [tmp_path])
+
+
+def test_server_that_is_killed_is_a_failure(
+    server: tuple[SparkServer, str], session: SparkSession, backlog: Backlog
+) -> None:
+    syphon = Syphon(backlog.options(), spark=session)
+    syphon.start()
+    # By default, the client tries for ten minutes.
+    session.client.set_retry_policies([])  # type: ignore[attr-defined]
+    server[0].kill()
+
+    assert syphon.wait(DEADLINE_S)
+    syphon.stop()
+
+    status = syphon.status()
+    assert (status.running, status.healthy) == (False, False)
+    assert "Spark ended or cannot be reached any more" in str(status.failure)

@@ -1,0 +1,130 @@
+"""How a run of a syphon ends, with a syphon that does what the test says."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbus.cli.console import consoles
+from pairbus.cli.syphon_run import FAILED, SyphonRun
+from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.status import SyphonStatus, initial_status
+from tests.commands import ONE, TWO
+
+OPTIONS = SyphonOptions(primary=ONE, secondary=TWO)  # type: ignore[arg-type]
+
+
+class FakeSyphon:
+    """A syphon without Spark."""
+
+    options = OPTIONS
+
+    def __init__(self) -> None:
+        self.start_error: Exception | None = None
+        self.status_error: Exception | None = None
+        self.without_executors = 0.0
+        self.final = initial_status()
+        self.is_stopped = False
+
+    def start(self, *, once: bool) -> None:
+        if self.start_error is not None:
+            raise self.start_error
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def seconds_without_executors(self) -> float:
+        return self.without_executors
+
+    def status(self) -> SyphonStatus:
+        if self.status_error is not None:
+            raise self.status_error
+        return self.final
+
+
+@pytest.fixture
+def syphon(monkeypatch: pytest.MonkeyPatch) -> FakeSyphon:
+    fake = FakeSyphon()
+    monkeypatch.setattr("pairbus.syphon.query.Syphon", lambda *_, **__: fake)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("pairbus.syphon.counts.backlog_size", lambda *_: None)
+    return fake
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "status.json"
+    file.write_text(json.dumps({"running": True, "healthy": True, "time": 1}))  # of an earlier run
+    return file
+
+
+def run(path: Path) -> int:
+    runner = SyphonRun(
+        OPTIONS, "spark://host:1", None, once=False, status_file=path, executor_timeout_s=60
+    )
+    return runner.run(*consoles())
+
+
+def reported(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text())
+    return {name: values[name] for name in ("running", "healthy", "ended", "problem")}
+
+
+def test_spark_that_does_not_start_is_in_the_status_file(
+    syphon: FakeSyphon, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    syphon.start_error = RuntimeError("no master")
+
+    assert run(path) == FAILED
+    assert "Spark did not start: no master" in capsys.readouterr().err
+    assert reported(path) == {
+        "running": False,
+        "healthy": False,
+        "ended": "failed",
+        "problem": "Spark did not start: no master",
+    }
+
+
+def test_run_without_executors_fails_after_the_timeout(
+    syphon: FakeSyphon, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    syphon.without_executors = 61
+
+    assert run(path) == FAILED
+    assert syphon.is_stopped
+    problem = (
+        "Spark had no executors for 61 s. Check the master and its workers. Nothing is lost; run "
+        "the syphon again."
+    )
+    assert problem in capsys.readouterr().err
+    assert reported(path) == {
+        "running": False,
+        "healthy": False,
+        "ended": "failed",
+        "problem": problem,
+    }
+
+
+def test_spark_that_was_killed_is_an_error_without_a_traceback(
+    syphon: FakeSyphon, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failure = "Spark ended or cannot be reached any more: [Errno 111] Connection refused"
+    syphon.final = replace(
+        initial_status(), running=False, healthy=False, failure=failure, problem=failure
+    )
+
+    assert run(path) == FAILED
+    assert failure in capsys.readouterr().err
+    assert reported(path)["running"] is False
+    assert reported(path)["problem"] == failure
+
+
+def test_unexpected_error_is_in_the_status_file(syphon: FakeSyphon, path: Path) -> None:
+    syphon.status_error = ZeroDivisionError("a defect")
+
+    with pytest.raises(ZeroDivisionError):
+        run(path)
+    assert reported(path)["running"] is False
+    assert "ZeroDivisionError: a defect" in reported(path)["problem"]

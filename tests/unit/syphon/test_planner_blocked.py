@@ -1,0 +1,91 @@
+"""Planning while destinations are blocked for a long time, as those that do not exist are."""
+
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pairbus.amqp.client import ClientOptions
+from pairbus.spark.messages import ReceivedMessage
+from pairbus.syphon import planner as planner_module
+from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.planner import BacklogPlanner
+from pairbus.syphon.primary_probe import PrimaryProbe
+from pairbus.syphon.reader_status import ReaderReporter
+from pairbus.syphon.session_order import PeekedMessage
+from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.writer_status import WriterStatus
+from pairbus.transfer import to_backlog
+from tests.messages import message
+
+
+class ReceivedMessages:
+    """The messages that long polls have received."""
+
+    error = None
+
+    def __init__(self, *messages: ReceivedMessage) -> None:
+        self.received = {message.queue: message for message in messages}
+        self.taken = False
+
+    def resume(self) -> None:
+        """Continue the polls."""
+
+    def release(self, queue: str) -> None:
+        """Abandon the message of a queue."""
+
+    def wait_until_known(self, seconds: float) -> bool:
+        return True
+
+    def messages(self) -> list[ReceivedMessage]:
+        return list(self.received.values())
+
+    def take(self, queues: set[str]) -> dict[str, ReceivedMessage]:
+        self.taken = True
+        return {queue: self.received[queue] for queue in queues}
+
+
+class EmptyPeeks:
+    """Peeks that find nothing."""
+
+    def peek(self, queue: str, first: int, count: int) -> list[PeekedMessage]:
+        return []
+
+
+def planner_for(polls: ReceivedMessages, folder: Path, blocked: dict[str, float]) -> BacklogPlanner:
+    files = StatusFiles(folder)
+    files.writer.write(WriterStatus(blocked_until=blocked))
+    options = SyphonOptions(
+        primary=ClientOptions(host="one"), secondary=ClientOptions(host="two"), queues=("q",)
+    )
+    return BacklogPlanner(
+        options,
+        polls=cast(Any, polls),
+        emptiness=cast(Any, None),
+        movable=cast(Any, None),
+        peeks=cast(Any, EmptyPeeks()),
+        probe=PrimaryProbe(lambda: None),
+        reporter=ReaderReporter(files.reader.write, time.time),
+        writer_status=files.writer,
+    )
+
+
+@pytest.mark.rule("Y5")
+def test_messages_for_destinations_that_are_blocked_for_long_are_not_read_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read would receive all messages of the queue, and abandon them."""
+    monkeypatch.setattr(planner_module, "MAX_BLOCK_S", 0.1)
+    polls = ReceivedMessages(ReceivedMessage("q", to_backlog(message("m"), "missing")))
+    planner = planner_for(polls, tmp_path, {"missing": time.time() + 3600})
+    first = planner.next_batch(available_now=False)
+    assert first is not None, "there was no search for messages behind the blocked one"
+    assert first.blocked == {"missing"}
+    polls.taken = False
+
+    batches = [planner.next_batch(available_now=False) for _ in range(3)]
+
+    assert (batches, polls.taken) == ([None] * 3, False)
+    polls.received["q"] = ReceivedMessage("q", to_backlog(message("n"), "other"))
+    assert planner.next_batch(available_now=False) is not None
