@@ -1,7 +1,7 @@
 """Fixtures and hooks of all tests.
 
 Hypothesis uses the same examples in every run, so that failures in CI are reproducible.
-`HYPOTHESIS_PROFILE=wide pytest tests/property` generates new examples.
+`make soak` generates more and new examples (`HYPOTHESIS_PROFILE=wide pytest tests/property`).
 """
 
 import gc
@@ -25,7 +25,7 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=100,
+    max_examples=60,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
@@ -34,7 +34,7 @@ settings.register_profile(
     "wide",
     database=None,
     deadline=None,
-    max_examples=3000,
+    max_examples=1000,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

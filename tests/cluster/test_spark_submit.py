@@ -69,7 +69,7 @@ def test_job_drains_the_backlog_with_workers_that_lack_the_package(
 
 
 def test_job_fails_if_its_query_fails(backlog: Backlog, tmp_path: Path) -> None:
-    backlog.put(backlog.path("orders"), numbered(1))
+    backlog.put(backlog.path("other"), numbered(1))
 
     status, output = submit(tmp_path, backlog, tmp_path / "no-python")
 

@@ -9,9 +9,11 @@ import pytest
 
 from pairbus.amqp.client import Client, Receiver
 from pairbus.emulator.namespace import LocalNamespace
+from pairbus.spark import connections
 from pairbus.spark.plans import BatchPlan
 from pairbus.spark.stream_reader import BatchPlanner
-from pairbus.syphon.source import backlog_stream_reader
+from pairbus.syphon.sink import BacklogSink
+from pairbus.syphon.source import backlog_reader, backlog_stream_reader
 from pairbus.syphon.status_file import StatusFiles
 from tests.backlog import Backlog
 from tests.messages import id_of, message, numbered
@@ -30,10 +32,22 @@ class Planned:
         self.files = StatusFiles(folder)
         self.planner: BatchPlanner | None = None
 
-    def start(self, stuck_after: timedelta = 60 * SECOND) -> BatchPlanner:
-        options = self.backlog.options(stuck_after=stuck_after)
-        self.planner = backlog_stream_reader(options, self.files, 2)._planner
-        return self.planner
+    def start(self, stuck_after: timedelta = 60 * SECOND) -> None:
+        self.options = self.backlog.options(stuck_after=stuck_after)
+        self.planner = backlog_stream_reader(self.options, self.files)._planner
+
+    def run_once(self) -> int:
+        """Run all micro-batches, as Spark does, and return their number."""
+        batches = 0
+        while (plan := self.next_batch()) is not None:
+            batches += 1
+            sink = BacklogSink(self.options, self.files.writer)
+            commits = [
+                sink.write(backlog_reader(self.options).read(part))
+                for part in plan.split(self.options.backlog_queues, 2, batches)
+            ]
+            sink.commit([*commits], batches)
+        return batches
 
     def next_batch(self) -> BatchPlan | None:
         """Return the next micro-batch of a run with `once`."""
@@ -65,6 +79,7 @@ def planned(tmp_path: Path) -> Iterator[Planned]:
         yield planned
         if planned.planner is not None:
             planned.planner.stop()
+        connections.close_all()
 
 
 @pytest.mark.rule("Y8")
@@ -138,6 +153,30 @@ def test_queue_whose_session_another_receiver_has_locked_is_read_when_the_lock_i
         second = planned.next_batch()
         assert second is not None
     assert id_of(second.first_messages[planned.backlog.queues[0]].payload) == "m-0"
+
+
+@pytest.mark.rule("Y8", "Y10")
+def test_run_keeps_the_order_of_sessions_behind_messages_that_another_receiver_has_locked(
+    planned: Planned,
+) -> None:
+    ids = [f"{n}" for n in range(600)]
+    planned.backlog.put(planned.path, [message(id, session=f"s{int(id) % 2}") for id in ids])
+    for _ in range(3):
+        planned.lock_first()
+    planned.backlog.put(planned.path, [message("free", session="t")], queue=1)
+    planned.start()
+    with ThreadPoolExecutor(1) as executor:
+        batches = executor.submit(planned.run_once)
+        wait_until(lambda: planned.metered("peek")[0] >= 3, "the check to be repeated")
+        assert planned.backlog.ids(planned.path) == ["free"]
+        planned.backlog.secondary.advance(61 * SECOND)
+
+        assert batches.result(DEADLINE_S) >= 2
+
+    assert planned.files.reader.read().drained
+    assert planned.backlog.left() == 0
+    assert planned.backlog.ids(planned.path) == ["free", *ids]
+    assert planned.metered("receive")[0] < 2 * 600
 
 
 @pytest.mark.rule("Y10")

@@ -274,21 +274,20 @@ FAILURES: dict[str, tuple[Any, type[AmqpError], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
-def test_sender_raises_the_error_for_an_outcome(
-    peer: PeerServer, open_client: OpenClient, name: str
+def test_sender_raises_the_error_for_each_outcome(
+    peer: PeerServer, open_client: OpenClient
 ) -> None:
-    state, error_type, description = FAILURES[name]
-    peer.settle_with("q", state)
     sender = Sender(open_client(peer), "q")
+    for name, (state, error_type, description) in FAILURES.items():
+        peer.settle_with("q", state)
 
-    with pytest.raises(AmqpError) as caught:
-        sender.send(payload())
+        with pytest.raises(AmqpError) as caught:
+            sender.send(payload())
 
-    assert type(caught.value) is error_type
-    assert description in str(caught.value)
-    peer.settle_with("q", None)
-    sender.send(payload("the link is still attached"))
+        assert type(caught.value) is error_type, name
+        assert description in str(caught.value)
+        peer.settle_with("q", None)
+        sender.send(payload("the link is still attached"))
 
 
 def test_rejection_carries_the_info_of_its_error(peer: PeerServer, open_client: OpenClient) -> None:

@@ -116,27 +116,6 @@ def test_run_with_a_filter_ends_as_stuck_when_a_matching_message_stays_locked(
     assert backlog.left() == 2
 
 
-@pytest.mark.rule("Y10")
-def test_run_keeps_the_order_of_a_session_behind_locks_of_another_receiver(
-    backlog: Backlog, drain: Drain
-) -> None:
-    path = backlog.path("orders")
-    backlog.put(path, [message(f"{n}", session=f"s{n % 2}") for n in range(600)])
-    with backlog.locked(7) as locked:
-
-        def expire_later() -> None:
-            wait_until(lambda: backlog.peeks() >= 3, "the check to be repeated")
-            locked.stop_renewing()
-
-        status = drain(expire_later)
-
-    assert (status.drained, status.moved[path]) == (True, 600)
-    assert backlog.ids(path) == [f"{n}" for n in range(600)]
-    meter = backlog.secondary.meter()
-    received = meter[backlog.queues[0], "receive"].messages
-    assert received <= 2 * 600
-
-
 def peeks_in(ledger: Path) -> Counter[str]:
     """Return the peeks in the ledger, by entity."""
     peeks: Counter[str] = Counter()

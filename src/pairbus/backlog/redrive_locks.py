@@ -7,7 +7,6 @@ from uuid import UUID
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import AmqpError
-from pairbus.servicebus import annotations
 from pairbus.spark.connections import management_for
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.settler import MAX_TOKENS
@@ -15,10 +14,6 @@ from pairbus.spark.usage import UsageRecorder
 from pairbus.usage.operations import OperationKind
 
 logger = logging.getLogger(__name__)
-
-_LOCKED_UNTIL = annotations.LOCKED_UNTIL.encode()
-_TIMESTAMP = 0x83
-"""The AMQP type code."""
 
 
 @dataclass(slots=True)
@@ -77,12 +72,3 @@ class LockRenewal:
             return [None] * len(part)
         self._usage.add_settlements(OperationKind.RENEW, entities)
         return [int(expiration) for expiration in expirations]
-
-
-def locked_until_ms(payload: bytes) -> int | None:
-    """Return the expiry of the lock that the namespace wrote onto a message, or None."""
-    start = payload.find(_LOCKED_UNTIL)
-    if start < 0 or payload[start + len(_LOCKED_UNTIL)] != _TIMESTAMP:
-        return None
-    start += len(_LOCKED_UNTIL) + 1
-    return int.from_bytes(payload[start : start + 8], "big", signed=True)

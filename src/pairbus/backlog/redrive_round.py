@@ -20,7 +20,7 @@ from pairbus.backlog.dead_letter_peek import missing_entity
 from pairbus.backlog.dead_letter_source import DeadLetterSource
 from pairbus.backlog.duplicate_detection import WOULD_BE_DROPPED, describe, would_be_dropped
 from pairbus.backlog.message import read_message
-from pairbus.backlog.redrive_locks import LockedMessage, LockRenewal, locked_until_ms
+from pairbus.backlog.redrive_locks import LockedMessage, LockRenewal
 from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_pace import Backoff, RedriveRate
 from pairbus.backlog.redrive_recorder import RedriveRecorder
@@ -28,7 +28,12 @@ from pairbus.errors import Busy, EntityNotFound, Unavailable
 from pairbus.servicebus.management import ABANDONED, COMPLETED
 from pairbus.spark.connections import client_for, management_for
 from pairbus.spark.forwarder import Forwarder
-from pairbus.spark.messages import ReceivedMessage, RestoredMessage, sequence_number_of
+from pairbus.spark.messages import (
+    ReceivedMessage,
+    RestoredMessage,
+    locked_until_of,
+    sequence_number_of,
+)
 from pairbus.spark.settler import Settler
 from pairbus.spark.usage import UsageRecorder
 from pairbus.usage.operations import OperationKind
@@ -153,6 +158,7 @@ class RedriveRound:
         """Receive some messages and sort them. Return how many arrived."""
         sizes: list[int] = []
         count = 0
+        empty_receives = link.empty_receives
         size = CHUNK if len(self._waiting) < MAX_WAITING else FULL_CHUNK
         try:
             for deliveries in link.receive_available(self._rate.chunk(size)):
@@ -167,9 +173,8 @@ class RedriveRound:
             if time.monotonic() - self._progress_at > self._patience_s:
                 raise
             logger.warning("%s: receiving failed and is tried again: %s", self._queue, exc)
-        else:
-            if not sizes:
-                self._usage.add(OperationKind.POLL, self._entity)
+        for _ in range(link.empty_receives - empty_receives):
+            self._usage.add(OperationKind.POLL, self._entity)
         if sizes:
             self._usage.add(OperationKind.RECEIVE, self._entity, sizes)
         return count
@@ -177,7 +182,7 @@ class RedriveRound:
     def _sort(self, payload: bytes, lock_token: bytes) -> bool:
         """Keep a message for sending, or until the end. Return True if it is new."""
         number, now_ms = sequence_number_of(payload), self._now_ms()
-        locked_until = locked_until_ms(payload) or now_ms + 2 * LOCK_MARGIN_MS
+        locked_until = locked_until_of(payload) or now_ms + 2 * LOCK_MARGIN_MS
         renew_ms = (now_ms + locked_until) // 2
         if number in self._remaining or number in self._accepted:
             received = ReceivedMessage(self._queue, payload, lock_token, locked_until)
@@ -206,7 +211,7 @@ class RedriveRound:
         for locked in self._waiting.values():
             settler.add(locked.message._replace(destination=self._entity), COMPLETED)
         change = RedriveOutcome()
-        failed = _failed_completions(settler)
+        failed = settler.finish()
         for number, locked in self._waiting.items():
             if number not in self._accepted:
                 change.moved[""] += 1
@@ -238,7 +243,7 @@ class RedriveRound:
             if is_next and (backoff is None or backoff.is_due(now)):
                 ready.append(message)
                 numbers[message.lock_token] = number
-        if self._accepted and _failed_completions(settler) == 0:
+        if self._accepted and settler.finish() == 0:
             for number in self._accepted.intersection(self._waiting):
                 del self._waiting[number]
                 self._accepted.discard(number)
@@ -334,8 +339,3 @@ class RedriveRound:
         for destination in self._outcome.left:
             if destination in self._errors:
                 self._outcome.errors[destination] = self._errors[destination]
-
-
-def _failed_completions(settler: Settler) -> int:
-    """Settle, and return how many completions failed."""
-    return settler.finish()

@@ -119,7 +119,7 @@ def _messages(backlog: BacklogContents, syphon: SyphonSummary | None) -> str:
     if backlog.dead_lettered:
         count = _count(backlog.dead_lettered, "message is", "messages are")
         text = f"{_at_least(backlog.more_dead_lettered)}{count} dead-lettered."
-        sentences.append(f"{_capitalized(text)} See: pairbus backlog peek --dead-letters")
+        sentences.append(f"{_capitalized(text)} See: pairbus dead-letters list")
     return " ".join(sentences)
 
 

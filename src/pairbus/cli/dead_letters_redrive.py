@@ -93,7 +93,8 @@ def redrive(
     master: Annotated[
         str | None,
         typer.Option(
-            help="URL of a Spark master. By default Spark runs on this machine, in local mode."
+            help="URL of a Spark master, whose workers need the package pairbus. By default Spark "
+            "runs on this machine, in local mode."
         ),
     ] = None,
     ledger: LedgerFolder = None,

@@ -1,6 +1,5 @@
 """One run of a redrive: in this process or on Spark, with its signals, progress and end."""
 
-import shutil
 import threading
 from importlib.util import find_spec
 
@@ -14,7 +13,7 @@ from pairbus.cli.backlog_command import DONE, FAILED, STOPPED
 from pairbus.cli.cancellation import cancel_on_signal
 from pairbus.cli.console import print_error, print_json, print_warning
 from pairbus.cli.dead_letters_screen import RedriveScreen, dead_letters, print_outcome
-from pairbus.cli.spark_requirements import check_spark
+from pairbus.cli.spark_requirements import PACKAGES, check_spark, java_problem
 from pairbus.cli.threads import run_in_thread
 from pairbus.errors import PairbusError
 from pairbus.spark.error_summary import error_summary
@@ -49,7 +48,7 @@ class RedriveRun:
         """Return the exit status, and True if no message is left to be tried."""
         if spark is None:
             spark = wants_spark(self._plan) and self._spark_is_installed(err)
-        if spark and (not _check_pyspark(err) or not check_spark(err)):
+        if spark and not check_spark(err, master):
             return FAILED, False
         with (
             cancel_on_signal() as cancel,
@@ -100,7 +99,7 @@ class RedriveRun:
             run_in_thread(lease.release)
 
     def _spark_is_installed(self, err: Console) -> bool:
-        found = find_spec("pyspark") is not None and shutil.which("java") is not None
+        found = all(map(find_spec, PACKAGES)) and java_problem() is None
         count = dead_letters(len(self._plan))
         if self._as_json:
             return found
@@ -133,14 +132,3 @@ class RedriveRun:
 def wants_spark(plan: RedrivePlan) -> bool:
     """Return True if a redrive is faster on Spark: one task reads each queue."""
     return len(plan) > SPARK_THRESHOLD and len(plan.queues) > 1
-
-
-def _check_pyspark(err: Console) -> bool:
-    if find_spec("pyspark") is None:
-        print_error(
-            err,
-            "A redrive on Spark needs the package pyspark. Run: pip install 'pairbus[spark]', or "
-            "use --no-spark.",
-        )
-        return False
-    return True

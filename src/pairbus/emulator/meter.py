@@ -37,15 +37,12 @@ class Meter:
         }
         self._changed: set[tuple[str, str]] = set()
 
-    def add(self, entity: str, kind: str, size: int = 0) -> None:
-        """Count one operation on one message of this size."""
-        self._add(entity, kind, 1, size, billable_units(size))
-
     def add_without_message(self, entity: str, kind: str) -> None:
         """Count one operation without a message."""
-        self._add(entity, kind, 0, 0, 1)
+        self.add(entity, kind, messages=0)
 
-    def _add(self, entity: str, kind: str, messages: int, size: int, units: int) -> None:
+    def add(self, entity: str, kind: str, size: int = 0, *, messages: int = 1) -> None:
+        """Count one operation on one message of this size."""
         key = entity, kind
         reading = self._readings.get(key)
         if reading is None:
@@ -53,7 +50,7 @@ class Meter:
         reading.operations += 1
         reading.messages += messages
         reading.bytes += size
-        reading.units += units
+        reading.units += billable_units(size)
         self._changed.add(key)
         if self._on_operation is not None:
             self._on_operation(kind, size)

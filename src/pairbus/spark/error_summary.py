@@ -9,7 +9,9 @@ _PYTHON_ERROR = re.compile(
     r"^(?:Caused by: )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Unavailable|NotFound)): (.+)$"
 )
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
-_MISSING_FILE = re.compile(r"FileNotFoundError: \[Errno 2\][^\n]*: '([^']+)'")
+_MISSING_FILE = re.compile(
+    r"ca_file '([^']+)'[^\n]*No such file|FileNotFoundError: \[Errno 2\][^\n]*: '([^']+)'"
+)
 
 
 def error_summary(error: object) -> str:
@@ -17,6 +19,8 @@ def error_summary(error: object) -> str:
     Python. For what is missing on a worker, it says what to do."""
     text = _PY4J_PREFIX.sub("", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if missing_file := _missing_file(text):
+        return missing_file
     pairbus_lines = [line for line in lines if line.startswith("pairbus.errors.")]
     if pairbus_lines:
         return pairbus_lines[-1].partition(": ")[2] or pairbus_lines[-1]
@@ -33,7 +37,7 @@ def _on_a_worker(text: str) -> str | None:
         )
     if match := _VERSIONS.search(text):
         return (
-            f"Driver and workers have different versions of Python ({match[1]} and {match[2]}). "
+            f"Driver and workers have different versions of Python ({match[2]} and {match[1]}). "
             "Set PYSPARK_PYTHON to an interpreter of the driver's version."
         )
     if match := _MISSING_MODULE.search(text):
@@ -41,12 +45,17 @@ def _on_a_worker(text: str) -> str | None:
             f"The Python of Spark's workers has no module {match[1]!r}. Install pyspark, pyarrow "
             "and pandas there, or set PYSPARK_PYTHON to an interpreter that has them."
         )
-    if match := _MISSING_FILE.search(text):
-        return (
-            f"A machine of Spark has no file {match[1]}. Copy it to the same path on the driver "
-            "and on all workers."
-        )
     return None
+
+
+def _missing_file(text: str) -> str | None:
+    match = _MISSING_FILE.search(text)
+    if match is None:
+        return None
+    return (
+        f"A machine of Spark has no file {match[1] or match[2]}. Copy it to the same path on the "
+        "driver and on all workers."
+    )
 
 
 def _python_error(lines: list[str]) -> str | None:

@@ -1,5 +1,6 @@
 """This package as a zip file, for processes of Spark that do not have it."""
 
+import hashlib
 import io
 import zipfile
 from functools import cache
@@ -32,3 +33,12 @@ def archive_content() -> bytes:
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, file.read_bytes())
     return buffer.getvalue()
+
+
+def write_archive(folder: Path) -> Path:
+    """Write the zip file to a folder, and return its path. Its name tells versions apart: Spark
+    refuses a second file of the same name."""
+    content = archive_content()
+    path = folder / f"pairbus-{hashlib.sha256(content).hexdigest()[:12]}.zip"
+    path.write_bytes(content)
+    return path

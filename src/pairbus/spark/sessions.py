@@ -17,6 +17,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from pairbus.spark.lost_jvm import hide_lost_jvm
+from pairbus.spark.package_archive import write_archive
 from pairbus.spark.process_folder import process_folder
 from pairbus.spark.rows import ROWS_PER_BATCH
 
@@ -89,6 +90,8 @@ def create_session(
         SparkContext._ensure_initialized(gateway=gateway)
     session = SparkSession.builder.config(map=settings).getOrCreate()
     hide_lost_jvm(session)
+    if not is_local:
+        _add_package(session)
     configure_streaming(session)
     return session
 
@@ -112,6 +115,13 @@ def runs_elsewhere(session: SparkSession) -> bool:
     return not is_local_master(context.master or "") or context.pythonExec != sys.executable
 
 
+def _add_package(session: SparkSession) -> None:
+    """Send this package to the workers, for functions of other queries than ours, such as those of
+    a redrive. Data sources bring it along by themselves."""
+    # Executors may come at any time, so the file stays while the process lives.
+    session.addArtifacts(str(write_archive(process_folder())), pyfile=True)
+
+
 def disconnect(session: SparkSession) -> None:
     """Stop a session of Spark Connect. By default, PySpark would try for ten minutes if the server
     is gone."""
@@ -125,6 +135,7 @@ def _connect(address: str) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     session = cast(SparkSession, RemoteSession.builder.remote(address).create())
+    _add_package(session)
     configure_streaming(session)
     return session
 

@@ -77,7 +77,7 @@ def test_active_and_dead_lettered_messages_are_counted(backlog: Backlog) -> None
     assert [queue["messages"] for queue in contents["queues"]] == [5, 5]
     assert output["summary"] == (
         "10 messages wait in the backlog. 2 messages are dead-lettered. "
-        "See: pairbus backlog peek --dead-letters"
+        "See: pairbus dead-letters list"
     )
     assert output["syphon"] is None
     assert backlog.message_count() == 12

@@ -107,7 +107,7 @@ MAY_BE_MORE = (
         (UP, UP, UNREADABLE, 1, "The backlog could not be read."),
         (DOWN, UP, UNREADABLE, 1, "The primary is not available. The backlog could not be read."),
         (UP, UP, backlog_of(1200), 3, "1,200 messages wait in the backlog."),
-        (UP, UP, backlog_of(dead=1), 3, "1 message is dead-lettered. See: pairbus backlog peek"),
+        (UP, UP, backlog_of(dead=1), 3, "1 message is dead-lettered. See: pairbus dead-letters"),
         (UP, UP, backlog_of(1, more_messages=True), 3, "At least 1 message waits in the backlog."),
         (
             UP,

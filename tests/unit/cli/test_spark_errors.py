@@ -48,9 +48,30 @@ def test_summary_is_the_most_informative_line(text: str, line: str) -> None:
                 "driver and on all workers."
             ),
         ),
+        (
+            (
+                "pairbus.errors.ConfigurationError: ca_file '/etc/ca.pem' or certificate_file None "
+                "cannot be used: [Errno 2] No such file or directory"
+            ),
+            (
+                "A machine of Spark has no file /etc/ca.pem. Copy it to the same path on the "
+                "driver and on all workers."
+            ),
+        ),
+        (
+            (
+                "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
+                "version: 3.10 than that in driver: 3.11, PySpark cannot run with different minor "
+                "versions."
+            ),
+            (
+                "Driver and workers have different versions of Python (3.11 and 3.10). Set "
+                "PYSPARK_PYTHON to an interpreter of the driver's version."
+            ),
+        ),
         ("ValueError: not this", "ValueError: not this"),
     ],
-    ids=["interpreter", "package", "file", "other"],
+    ids=["interpreter", "package", "file", "CA file", "version", "other"],
 )
 def test_summary_of_a_failed_task_is_its_cause(cause: str, summary: str) -> None:
     text = (

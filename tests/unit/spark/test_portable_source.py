@@ -7,7 +7,7 @@ import pytest
 from pyspark import cloudpickle
 
 from pairbus.spark.connector import FORMAT, ServiceBus
-from pairbus.spark.package_archive import archive_content
+from pairbus.spark.package_archive import archive_content, write_archive
 from pairbus.spark.portable_source import portable_source
 from pairbus.spark.rows import SCHEMA
 from tests.cluster.servers import HOME, worker_environment
@@ -36,7 +36,7 @@ for name, part in (
     ("writer", source.writer(schema, False)),
 ):
     (folder / name).write_bytes(cloudpickle.dumps(part))
-import pairbus.syphon.backlog_source, pairbus.syphon.planner
+import pairbus.backlog.redrive_on_spark, pairbus.syphon.backlog_source, pairbus.syphon.planner
 """
 IN_A_TASK = """
 import sys
@@ -66,9 +66,10 @@ def test_source_and_its_parts_bring_the_package_along(tmp_path: Path) -> None:
         assert file.startswith(str(archive))
 
 
-def test_archive_has_all_modules_that_workers_import_and_is_reproducible() -> None:
+def test_archive_is_reproducible_and_named_after_its_content(tmp_path: Path) -> None:
     archive_content.cache_clear()
     first = archive_content()
     archive_content.cache_clear()
 
     assert archive_content() == first
+    assert write_archive(tmp_path) == write_archive(tmp_path)

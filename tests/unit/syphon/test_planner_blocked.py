@@ -41,6 +41,9 @@ class ReceivedMessages:
     def messages(self) -> list[ReceivedMessage]:
         return list(self.received.values())
 
+    def release(self, queue: str) -> None:
+        """Receive another message."""
+
     def take(self, queues: set[str]) -> dict[str, ReceivedMessage]:
         self.taken = True
         return {queue: self.received[queue] for queue in queues}
