@@ -32,9 +32,6 @@ class ReceivedMessages:
     def resume(self) -> None:
         """Continue the polls."""
 
-    def release(self, queue: str) -> None:
-        """Abandon the message of a queue."""
-
     def wait_until_known(self, seconds: float) -> bool:
         return True
 
