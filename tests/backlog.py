@@ -148,10 +148,17 @@ class Backlog:
 
     def peeks(self) -> int:
         """Return the number of peeks at the backlog queues, as the meter counts them."""
+        return self._operations("peek")
+
+    def receives(self) -> int:
+        """Return the number of messages that were received from the backlog queues."""
+        return self._operations("receive")
+
+    def _operations(self, wanted: str) -> int:
         return sum(
             reading.operations
             for (entity, kind), reading in self.secondary.meter().items()
-            if kind == "peek" and entity.lower().startswith(f"{self.name}/")
+            if kind == wanted and entity.lower().startswith(f"{self.name}/")
         )
 
     def left(self) -> int:

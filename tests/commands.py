@@ -24,6 +24,14 @@ KEY = "c2VjcmV0IG9mIHRlc3Rz"
 ONE = f"Endpoint=sb://one.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey={KEY}"
 TWO = ONE.replace("one.", "two.")
 LOCAL = ONE.replace("one.servicebus.windows.net", "localhost:5")
+VARIABLES = (
+    "PAIRBUS_PRIMARY",
+    "PAIRBUS_SECONDARY",
+    "PAIRBUS_PRIMARY_NAME",
+    "PAIRBUS_BACKLOG_QUEUES",
+    "PAIRBUS_CONFIG",
+)
+"""The environment variables that change what commands do."""
 TIMED_OUT = re.compile("in vain|in time|within|timed? ?out")
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -35,7 +43,7 @@ def command(*arguments: str) -> list[str]:
 def environment(variables: dict[str, str]) -> dict[str, str]:
     """Return the environment of a command, without variables that would change its output. An empty
     value removes a variable."""
-    removed = ("PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY", "COLUMNS", "FORCE_COLOR", "NO_COLOR")
+    removed = (*VARIABLES, "COLUMNS", "FORCE_COLOR", "NO_COLOR")
     all_variables = os.environ | dict.fromkeys(removed, "") | {"PYTHONUTF8": "1"} | variables
     return {name: value for name, value in all_variables.items() if value}
 
@@ -58,7 +66,7 @@ def run(*arguments: str, answer: str = "", **variables: str) -> subprocess.Compl
 
 def run_here(*arguments: str, **variables: str) -> Result:
     """Run a command in this process, which is faster."""
-    unset = dict.fromkeys(("PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY"))
+    unset = dict.fromkeys(VARIABLES)
     with logging_settings_kept():
         result = CliRunner().invoke(app, arguments, env={**unset, "COLUMNS": "200", **variables})
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception

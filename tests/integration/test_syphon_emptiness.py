@@ -44,7 +44,10 @@ class QueuePair:
         )
         queues = [*self.queues, *([] if missing is None else [missing])]
         check = EmptinessCheck(
-            options, queues, is_wanted=lambda payload: wanted in payload, on_peek=self._record
+            options,
+            queues,
+            select=lambda _, payloads: [wanted in payload for payload in payloads],
+            on_peek=self._record,
         )
         self.checks.append(check)
         return check

@@ -334,3 +334,27 @@ def test_queues_beyond_the_configured_count_are_reported_and_not_drained(
     ) in result.stderr
     assert backlog.ids(orders) == ["near"]
     assert backlog.left() == 1
+
+
+@pytest.mark.rule("Y11")
+def test_invalid_condition_is_one_sentence_with_exit_status_2(
+    backlog: Backlog, run_syphon: RunSyphon
+) -> None:
+    backlog.put(backlog.path("one"), numbered(1))
+
+    result = run_syphon("--once", "--no-ledger", "--where", "destinatoin = 'orders'")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("where is not a valid condition: ")
+    assert "destinatoin" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert backlog.left() == 1
+
+
+def test_dry_run_with_a_condition_is_refused() -> None:
+    result = run_here(
+        "syphon", "--dry-run", "--where", "true", "--primary", ONE, "--secondary", TWO
+    )
+
+    assert result.exit_code == 2
+    assert "--dry-run does not start Spark" in result.stderr

@@ -141,6 +141,8 @@ def _syphon_clause(syphon: SyphonSummary | None) -> str:
         return ""
     if not syphon.running:
         return ", and no syphon is running"
+    if syphon.paused:
+        return ", and the syphon is paused"
     problem = ", and the syphon reports a problem"
     return ", and a syphon is running" if syphon.problem is None else problem
 

@@ -33,6 +33,8 @@ class SyphonSummary:
     """The number of dead letters of this syphon, by destination and reason."""
     seconds_to_go: float | None = None
     """The time until the backlog is empty. None: it is unknown, or the syphon does not run."""
+    paused: bool = False
+    """An operator has paused it."""
 
 
 def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
@@ -73,6 +75,7 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
         float(rate) if running else 0.0,
         _dead_letter_reasons(values),
         float(seconds) if isinstance(seconds, int | float) else None,
+        running and values.get("paused") is True,
     )
 
 

@@ -19,7 +19,7 @@ app = typer.Typer(
 app.command(epilog=status.EXAMPLE)(status.status)
 app.add_typer(backlog.app, name="backlog")
 app.add_typer(dead_letters.app, name="dead-letters")
-app.command(epilog=syphon.EXAMPLE)(syphon.syphon)
+app.add_typer(syphon.app, name="syphon")
 app.command(epilog=drill.EXAMPLE)(drill.drill)
 app.add_typer(cost.app, name="cost", epilog=cost.EXAMPLE)
 app.add_typer(emulator.app, name="emulator")

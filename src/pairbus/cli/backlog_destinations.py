@@ -16,16 +16,18 @@ from pairbus.cli.backlog_command import (
     run_command,
 )
 from pairbus.cli.backlog_screen import PeekProgress, print_destinations
+from pairbus.cli.configuration_options import ConfigFile, PairingName
 from pairbus.cli.console import consoles, print_json, print_warning
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
+    DEFAULT_BACKLOG_QUEUES,
     AsJson,
     ExpectedQueues,
     OptionalPrimary,
+    PairingSettings,
     PrimaryName,
     Secondary,
     Timeout,
-    target_of,
 )
 
 EXAMPLE = "Example: PAIRBUS_SECONDARY=… pairbus backlog destinations --primary-name orders"
@@ -35,7 +37,9 @@ def destinations(
     secondary: Secondary,
     primary: OptionalPrimary = None,
     primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = 10,
+    backlog_queues: ExpectedQueues = DEFAULT_BACKLOG_QUEUES,
+    config: ConfigFile = None,
+    pairing: PairingName = None,
     dead_letters: DeadLetters = False,
     timeout: Timeout = 30,
     transport: Transport = "tcp",
@@ -56,7 +60,13 @@ def destinations(
     invalid option; 4 stopped before the whole backlog was read.
     """
     out, err = consoles()
-    network = NetworkOptions(transport, proxy, ca_file)
+    settings = PairingSettings(
+        primary=primary,
+        secondary=secondary,
+        primary_name=primary_name,
+        backlog_queues=backlog_queues,
+        network=NetworkOptions(transport, proxy, ca_file),
+    )
 
     def run(target: InspectionTarget) -> int:
         summaries = DestinationSummaries()
@@ -98,7 +108,7 @@ def destinations(
 
     run_command(
         err,
-        lambda: target_of(primary, secondary, primary_name, backlog_queues, timeout, network),
+        lambda: settings.target(timeout),
         run,
     )
 

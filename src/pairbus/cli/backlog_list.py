@@ -15,16 +15,18 @@ from pairbus.cli.backlog_command import (
     warn_of_queues,
 )
 from pairbus.cli.backlog_screen import print_queues
+from pairbus.cli.configuration_options import ConfigFile, PairingName
 from pairbus.cli.console import consoles, print_error, print_json, print_warning
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
+    DEFAULT_BACKLOG_QUEUES,
     AsJson,
     ExpectedQueues,
     OptionalPrimary,
+    PairingSettings,
     PrimaryName,
     Secondary,
     Timeout,
-    target_of,
 )
 
 EXAMPLE = "Example: PAIRBUS_SECONDARY=… pairbus backlog list --primary-name orders"
@@ -36,7 +38,9 @@ def list_queues(
     secondary: Secondary,
     primary: OptionalPrimary = None,
     primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = 10,
+    backlog_queues: ExpectedQueues = DEFAULT_BACKLOG_QUEUES,
+    config: ConfigFile = None,
+    pairing: PairingName = None,
     timeout: Timeout = 30,
     transport: Transport = "tcp",
     proxy: ProxyUrl = None,
@@ -55,7 +59,13 @@ def list_queues(
     invalid option.
     """
     out, err = consoles()
-    network = NetworkOptions(transport, proxy, ca_file)
+    settings = PairingSettings(
+        primary=primary,
+        secondary=secondary,
+        primary_name=primary_name,
+        backlog_queues=backlog_queues,
+        network=NetworkOptions(transport, proxy, ca_file),
+    )
 
     def run(target: InspectionTarget) -> int:
         backlog = inspect_backlog(target, list_backlog_queues(target), peek_count=PEEK_COUNT)
@@ -68,7 +78,7 @@ def list_queues(
 
     run_command(
         err,
-        lambda: target_of(primary, secondary, primary_name, backlog_queues, timeout, network),
+        lambda: settings.target(timeout),
         run,
     )
 

@@ -18,15 +18,17 @@ from pairbus.cli.backlog_command import (
     run_command,
 )
 from pairbus.cli.backlog_screen import print_messages
+from pairbus.cli.configuration_options import ConfigFile, PairingName
 from pairbus.cli.console import consoles, print_error, print_json
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
+    DEFAULT_BACKLOG_QUEUES,
     ExpectedQueues,
     OptionalPrimary,
+    PairingSettings,
     PrimaryName,
     Secondary,
     Timeout,
-    target_of,
 )
 from pairbus.errors import ConfigurationError, EntityNotFound
 
@@ -40,7 +42,9 @@ def peek(
     secondary: Secondary,
     primary: OptionalPrimary = None,
     primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = 10,
+    backlog_queues: ExpectedQueues = DEFAULT_BACKLOG_QUEUES,
+    config: ConfigFile = None,
+    pairing: PairingName = None,
     queue: Annotated[
         str | None,
         typer.Option(
@@ -77,7 +81,13 @@ def peek(
     exist; 2 invalid option.
     """
     out, err = consoles()
-    network = NetworkOptions(transport, proxy, ca_file)
+    settings = PairingSettings(
+        primary=primary,
+        secondary=secondary,
+        primary_name=primary_name,
+        backlog_queues=backlog_queues,
+        network=NetworkOptions(transport, proxy, ca_file),
+    )
 
     def run(target: InspectionTarget) -> int:
         if queue is not None and not queue.strip("/ "):
@@ -110,15 +120,7 @@ def peek(
     needs_name = queue is None or is_index(queue)
     run_command(
         err,
-        lambda: target_of(
-            primary,
-            secondary,
-            primary_name,
-            backlog_queues,
-            timeout,
-            network,
-            needs_name=needs_name,
-        ),
+        lambda: settings.target(timeout, needs_name=needs_name),
         run,
     )
 

@@ -16,7 +16,7 @@ from pairbus.backlog.target import InspectionTarget, parse_namespace
 from pairbus.cli.backlog_command import now_ms, report_search
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.network_options import NetworkOptions
-from pairbus.cli.pairing_options import require_credentials, target_of
+from pairbus.cli.pairing_options import PairingSettings, require_credentials
 from pairbus.cli.times import parse_time
 from pairbus.errors import ConfigurationError
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
@@ -150,15 +150,14 @@ class SourceOptions:
                 "The secondary is missing, which holds the backlog queues. Add --secondary, or set "
                 "PAIRBUS_SECONDARY. For another queue or subscription, add --entity."
             )
-        target = target_of(
-            self.primary,
-            self.secondary,
-            self.primary_name,
-            self.backlog_queues,
-            self.timeout_s,
-            self.network,
-            needs_primary=self.primary is not None,
+        settings = PairingSettings(
+            primary=self.primary,
+            secondary=self.secondary,
+            primary_name=self.primary_name,
+            backlog_queues=self.backlog_queues,
+            network=self.network,
         )
+        target = settings.target(self.timeout_s, needs_primary=self.primary is not None)
         entities = self._backlog_entities(err, target)
         if entities is None:
             return None

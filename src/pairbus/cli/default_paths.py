@@ -2,17 +2,27 @@
 
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 
 def ledger_folder() -> Path:
     """Return `$XDG_STATE_HOME/pairbus/ledger`, or a folder in `~/.local/state` if the variable is
     not set."""
+    return _state_folder() / "ledger"
+
+
+def control_file(primary_name: str) -> Path:
+    """Return the control file of the syphon for a primary, beside the folder of the ledger."""
+    return _state_folder() / "control" / f"{quote(primary_name, safe='')}.json"
+
+
+def _state_folder() -> Path:
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path.home() / ".local" / "state"
-    return base / "pairbus" / "ledger"
+    return base / "pairbus"
 
 
 def redrive_folder() -> Path:
     """Return `$XDG_STATE_HOME/pairbus/redrive`, where redrives keep their plans until they are
     finished."""
-    return ledger_folder().with_name("redrive")
+    return _state_folder() / "redrive"

@@ -79,6 +79,8 @@ class DrainScreen:
         empty = remaining == 0 and progress.total == 0
         if status.unreadable is not None:
             top.add_row(self._spinner, Text("the backlog cannot be read", "yellow"))
+        elif status.paused:
+            top.add_row(self._spinner, Text("paused; see: pairbus syphon control", "yellow"))
         elif empty or (remaining is None and not status.moved and not status.errors):
             top.add_row(self._spinner, "waiting for messages")
         else:
@@ -97,6 +99,8 @@ class DrainScreen:
 
     def _print_lines(self, status: Any, progress: "DrainProgress", now: float) -> None:
         errors = dict(status.errors)
+        if status.paused:
+            errors["paused"] = "see: pairbus syphon control"
         if status.unreadable is not None:
             errors["the backlog cannot be read"] = status.unreadable
         for subject in sorted(errors.keys() - self._errors.keys()):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 
+from pairbus.cli.configuration_options import ConfigFileOfDrill, PairingNameOfDrill
 from pairbus.cli.console import consoles, print_error, print_json, print_warning
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import AsJson, require_credentials
@@ -55,6 +56,8 @@ def drill(
             show_envvar=True,
         ),
     ] = None,
+    config: ConfigFileOfDrill = None,
+    pairing: PairingNameOfDrill = None,
     transport: Transport = "tcp",
     proxy: ProxyUrl = None,
     ca_file: CaFile = None,
@@ -86,8 +89,9 @@ def drill(
     backlog on Spark. Then it receives all messages and looks for every acknowledged message by its
     id.
 
-    With --primary and --secondary the drill uses your own namespaces, and asks first. It creates a
-    topic and two queues there and removes them at the end. Its outage disables these for sending.
+    With --primary and --secondary, or with --pairing, the drill uses your own namespaces, and asks
+    first. It creates a topic and two queues there and removes them at the end. Its outage disables
+    these for sending.
 
     Exit status: 0 no message was lost; 1 a message was lost, or the drill failed; 2 invalid option;
     4 stopped.

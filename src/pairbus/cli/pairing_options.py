@@ -1,5 +1,6 @@
 """Options of several commands that name a pairing."""
 
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
@@ -10,17 +11,28 @@ from pairbus.cli.network_options import NetworkOptions
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.namespace_access import is_connection_string
 
-Primary = Annotated[
-    str,
-    typer.Option(
-        "--primary",
-        envvar="PAIRBUS_PRIMARY",
-        help="Connection string of the primary, or its host for Microsoft Entra ID, such as "
-        "contoso.servicebus.windows.net. Pass a connection string in the variable "
-        "PAIRBUS_PRIMARY: arguments are visible in process lists.",
-        show_envvar=True,
-    ),
-]
+DEFAULT_BACKLOG_QUEUES = 10
+
+_PRIMARY = typer.Option(
+    "--primary",
+    envvar="PAIRBUS_PRIMARY",
+    help="Connection string of the primary, or its host for Microsoft Entra ID, such as "
+    "contoso.servicebus.windows.net. Pass a connection string in the variable PAIRBUS_PRIMARY: "
+    "arguments are visible in process lists.",
+    show_envvar=True,
+)
+_SECONDARY = typer.Option(
+    "--secondary",
+    envvar="PAIRBUS_SECONDARY",
+    help="Connection string of the secondary, or its host for Microsoft Entra ID. Pass a "
+    "connection string in the variable PAIRBUS_SECONDARY: arguments are visible in process lists.",
+    show_envvar=True,
+)
+Primary = Annotated[str, _PRIMARY]
+Secondary = Annotated[str, _SECONDARY]
+# A command that has commands below it cannot require options: those would need them too.
+SyphonPrimary = Annotated[str | None, _PRIMARY]
+SyphonSecondary = Annotated[str | None, _SECONDARY]
 OptionalPrimary = Annotated[
     str | None,
     typer.Option(
@@ -31,21 +43,12 @@ OptionalPrimary = Annotated[
         show_envvar=True,
     ),
 ]
-Secondary = Annotated[
-    str,
-    typer.Option(
-        "--secondary",
-        envvar="PAIRBUS_SECONDARY",
-        help="Connection string of the secondary, or its host for Microsoft Entra ID. Pass a "
-        "connection string in the variable PAIRBUS_SECONDARY: arguments are visible in process "
-        "lists.",
-        show_envvar=True,
-    ),
-]
 PrimaryName = Annotated[
     str | None,
     typer.Option(
         "--primary-name",
+        envvar="PAIRBUS_PRIMARY_NAME",
+        show_envvar=True,
         help="Name of the primary namespace. Needed when its host is localhost or an IP address; "
         "must equal `primary_name` of the senders.",
     ),
@@ -54,6 +57,8 @@ BacklogQueues = Annotated[
     int,
     typer.Option(
         "--backlog-queues",
+        envvar="PAIRBUS_BACKLOG_QUEUES",
+        show_envvar=True,
         min=1,
         help="Number of backlog queues; must equal `backlog_queue_count` of the senders, or queues "
         "are not drained.",
@@ -63,6 +68,8 @@ ExpectedQueues = Annotated[
     int,
     typer.Option(
         "--backlog-queues",
+        envvar="PAIRBUS_BACKLOG_QUEUES",
+        show_envvar=True,
         min=1,
         help="Number of backlog queues; should equal `backlog_queue_count` of the senders. Other "
         "queues that exist are shown too, with a warning.",
@@ -75,39 +82,50 @@ Timeout = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def target_of(
-    primary: str | None,
-    secondary: str,
-    primary_name: str | None,
-    backlog_queues: int,
-    timeout_s: float,
-    network: NetworkOptions,
-    *,
-    needs_name: bool = True,
-    needs_primary: bool = False,
-) -> InspectionTarget:
-    """Return the pairing that the options name. Raises ConfigurationError, also if azure-identity
-    is needed and is not installed. `needs_primary`: the command connects to the primary."""
-    require_credentials(secondary, primary if needs_primary else None)
-    target = InspectionTarget.parse(
-        primary=primary,
-        secondary=secondary,
-        primary_name=primary_name,
-        backlog_queue_count=backlog_queues,
-        timeout_s=timeout_s,
-        **network.client_fields(),
-    )
-    if needs_name and target.primary_name is None:
-        if target.primary is None:
-            raise ConfigurationError(
-                "The name of the primary is missing; it is part of the paths of backlog queues. "
-                "Add --primary-name NAME."
-            )
+def required(name: str, value: str | None) -> str:
+    """Return the value of an option. Raises ConfigurationError if it is missing."""
+    if not value:
         raise ConfigurationError(
-            f"{target.primary.host!r} does not name a namespace. Add --primary-name NAME, the same "
-            "as `primary_name` in your senders."
+            f"--{name} is missing. Add it, set PAIRBUS_{name.upper()}, or use a configuration file."
         )
-    return target
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairingSettings:
+    """The values of the options that name a pairing."""
+
+    primary: str | None = field(default=None, repr=False)
+    secondary: str = field(repr=False)
+    primary_name: str | None = None
+    backlog_queues: int = DEFAULT_BACKLOG_QUEUES
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+
+    def target(
+        self, timeout_s: float, *, needs_name: bool = True, needs_primary: bool = False
+    ) -> InspectionTarget:
+        """Return the pairing. Raises ConfigurationError, also if azure-identity is needed and is
+        not installed. `needs_primary`: the command connects to the primary."""
+        require_credentials(self.secondary, self.primary if needs_primary else None)
+        target = InspectionTarget.parse(
+            primary=self.primary,
+            secondary=self.secondary,
+            primary_name=self.primary_name,
+            backlog_queue_count=self.backlog_queues,
+            timeout_s=timeout_s,
+            **self.network.client_fields(),
+        )
+        if needs_name and target.primary_name is None:
+            if target.primary is None:
+                raise ConfigurationError(
+                    "The name of the primary is missing; it is part of the paths of backlog "
+                    "queues. Add --primary-name NAME."
+                )
+            raise ConfigurationError(
+                f"{target.primary.host!r} does not name a namespace. Add --primary-name NAME, the "
+                "same as `primary_name` in your senders."
+            )
+        return target
 
 
 def require_credentials(*namespaces: str | None) -> None:

@@ -16,16 +16,18 @@ from pairbus.backlog.probe import probe_namespaces
 from pairbus.backlog.status import PairingCondition, PairingInspection
 from pairbus.backlog.syphon_file import SyphonSummary, parse_syphon_status
 from pairbus.backlog.target import InspectionTarget
+from pairbus.cli.configuration_options import ConfigFile, PairingName
 from pairbus.cli.console import consoles, print_error, print_json
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
+    DEFAULT_BACKLOG_QUEUES,
     AsJson,
     ExpectedQueues,
+    PairingSettings,
     Primary,
     PrimaryName,
     Secondary,
     Timeout,
-    target_of,
 )
 from pairbus.cli.status_screen import print_status, status_line, status_panel
 from pairbus.errors import ConfigurationError, PairbusError
@@ -38,7 +40,9 @@ def status(
     primary: Primary,
     secondary: Secondary,
     primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = 10,
+    backlog_queues: ExpectedQueues = DEFAULT_BACKLOG_QUEUES,
+    config: ConfigFile = None,
+    pairing: PairingName = None,
     timeout: Timeout = 5,
     transport: Transport = "tcp",
     proxy: ProxyUrl = None,
@@ -73,17 +77,15 @@ def status(
     but the queues could not be listed, so others may exist.
     """
     out, err = consoles()
-    network = NetworkOptions(transport, proxy, ca_file)
+    settings = PairingSettings(
+        primary=primary,
+        secondary=secondary,
+        primary_name=primary_name,
+        backlog_queues=backlog_queues,
+        network=NetworkOptions(transport, proxy, ca_file),
+    )
     try:
-        target = target_of(
-            primary,
-            secondary,
-            primary_name,
-            backlog_queues,
-            timeout,
-            network,
-            needs_primary=True,
-        )
+        target = settings.target(timeout, needs_primary=True)
         if watch is None:
             condition = _show_once(out, target, status_file, as_json=as_json)
         else:

@@ -110,6 +110,8 @@ def _syphon(syphon: SyphonSummary | None) -> Text:
         return Text(f"not running: {printable(syphon.problem)}", "yellow")
     if syphon.problem is not None:
         return Text(f"running with a problem: {printable(syphon.problem)}", "red")
+    if syphon.paused:
+        return Text("paused; resume it with pairbus syphon control resume", "yellow")
     remaining = "" if syphon.remaining is None else f", {syphon.remaining:,} remaining"
     to_go = ""
     if syphon.remaining and syphon.seconds_to_go is not None:

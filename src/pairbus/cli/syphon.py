@@ -1,26 +1,40 @@
 """`pairbus syphon`: drain the backlog with Spark."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
 
+from pairbus.backlog.configuration import Configuration
+from pairbus.backlog.syphon_control import ControlFile
+from pairbus.cli import syphon_control
+from pairbus.cli.configuration_options import (
+    ConfigFileOfAll,
+    PairingNameOfAll,
+    loaded_configuration,
+    selected_section,
+)
 from pairbus.cli.console import consoles, print_error, print_warning
+from pairbus.cli.default_paths import control_file as default_control_file
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.durations import parse_optional_duration
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
+    DEFAULT_BACKLOG_QUEUES,
     BacklogQueues,
-    Primary,
+    PairingSettings,
     PrimaryName,
-    Secondary,
-    target_of,
+    SyphonPrimary,
+    SyphonSecondary,
+    required,
     uses_entra,
 )
 from pairbus.cli.spark_requirements import check_spark
 from pairbus.cli.syphon_dry_run import print_dry_run
+from pairbus.cli.syphon_pairings import PairingsRun
 from pairbus.cli.syphon_run import DRAINED, FAILED, STOPPED, SyphonRun
 from pairbus.cli.threads import run_in_thread
 from pairbus.errors import ConfigurationError, PairbusError
@@ -31,12 +45,19 @@ if TYPE_CHECKING:
 USAGE_ERROR = 2
 EXAMPLE = "Example: PAIRBUS_PRIMARY=… PAIRBUS_SECONDARY=… pairbus syphon --once"
 
+app = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+app.add_typer(syphon_control.app, name="control")
 
+
+@app.callback(epilog=EXAMPLE)
 def syphon(
-    primary: Primary,
-    secondary: Secondary,
+    context: typer.Context,
+    primary: SyphonPrimary = None,
+    secondary: SyphonSecondary = None,
     primary_name: PrimaryName = None,
-    backlog_queues: BacklogQueues = 10,
+    backlog_queues: BacklogQueues = DEFAULT_BACKLOG_QUEUES,
+    config: ConfigFileOfAll = None,
+    pairing: PairingNameOfAll = None,
     transport: Transport = "tcp",
     proxy: ProxyUrl = None,
     ca_file: CaFile = None,
@@ -54,8 +75,34 @@ def syphon(
         list[str] | None,
         typer.Option(help="Move only messages for this queue or topic. Can be repeated."),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITION",
+            help='Move only messages for which this SQL expression is true, such as "destination '
+            "= 'orders' AND subject LIKE 'new%'\". docs/syphon.md lists the columns. Other "
+            "messages stay in the backlog.",
+        ),
+    ] = None,
     max_rate: Annotated[
         float | None, typer.Option(help="Maximum number of messages a second.", min=0.001)
+    ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for Parquet files with every moved message. A message may be in it twice, "
+            "and is never missing.",
+            file_okay=False,
+        ),
+    ] = None,
+    control_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File through which `pairbus syphon control` pauses the syphon and changes its "
+            "rates.",
+            show_default="$XDG_STATE_HOME/pairbus/control/PRIMARY-NAME.json",
+            dir_okay=False,
+        ),
     ] = None,
     ttl: Annotated[
         str,
@@ -116,62 +163,90 @@ def syphon(
         Path | None,
         typer.Option(
             help="Write the syphon's health to this JSON file, once a second: running, ended, "
-            "healthy, problem, moved, dead_lettered, dead_letter_reasons, remaining, errors, rate, "
-            "seconds_to_go, time. The file is replaced atomically.",
+            "healthy, paused, problem, moved, dead_lettered, dead_letter_reasons, remaining, "
+            "errors, rate, seconds_to_go, time. The file is replaced atomically.",
             dir_okay=False,
         ),
     ] = None,
 ) -> None:
     """Move the backlog of a pairing to its destinations in the primary, on Spark.
 
+    With a configuration file of several pairings and without --pairing, it drains all of them in
+    one Spark session. One that fails does not end the others; the exit status is the worst.
+
     Runs until Ctrl-C, which finishes the current batch. A second Ctrl-C stops at once.
 
     With --once, runs until every backlog queue is empty, and waits for messages that another
-    receiver has locked. With --only, messages for other destinations may stay.
+    receiver has locked. With --only and --where, other messages may stay.
 
     Exit status: 0 drained, or stopped without --once; 1 failed; 2 invalid option; 3 stuck: messages
     remain, and there is no progress; 4 stopped before --once was complete.
     """
-    from pairbus.amqp.client import ClientOptions
-    from pairbus.amqp.client.default_credential import default_credential
-    from pairbus.servicebus.namespace_access import NamespaceAccess
-    from pairbus.syphon.options import SyphonOptions, TimeToLive
+    if context.invoked_subcommand is not None:
+        return
+    from pairbus.syphon.options import TimeToLive
 
     out, err = consoles()
     try:
-        # Checks the same options first, with errors in the terms of the command line.
         network = NetworkOptions(transport, proxy, ca_file)
-        target_of(primary, secondary, primary_name, backlog_queues, 30, network, needs_primary=True)
-        fields = network.client_fields()
-        credential = default_credential() if uses_entra(primary, secondary) else None
-        options = SyphonOptions(
-            primary=ClientOptions.from_access(NamespaceAccess.parse(primary, credential), **fields),
-            secondary=ClientOptions.from_access(
-                NamespaceAccess.parse(secondary, credential), **fields
-            ),
-            primary_name=primary_name,
-            backlog_queue_count=backlog_queues,
-            only=tuple(only or ()),
-            max_rate=max_rate,
-            ttl=cast(TimeToLive, ttl),
-            missing_destination_grace=parse_optional_duration(
+        fields: dict[str, Any] = {
+            "only": tuple(only or ()),
+            "where": where,
+            "max_rate": max_rate,
+            "control_file": None if control_file is None else str(control_file.absolute()),
+            "archive": None if archive is None else str(archive.absolute()),
+            "ttl": cast(TimeToLive, ttl),
+            "missing_destination_grace": parse_optional_duration(
                 "missing-destination-grace", missing_destination_grace, "forever"
             ),
-            poll=timedelta(seconds=poll),
-            stuck_after=timedelta(seconds=stuck_after),
-            ledger=None if no_ledger else str((ledger or ledger_folder()).absolute()),
-        )
+            "poll": timedelta(seconds=poll),
+            "stuck_after": timedelta(seconds=stuck_after),
+            "ledger": None if no_ledger else str((ledger or ledger_folder()).absolute()),
+        }
+        configuration = loaded_configuration(context)
+        section = selected_section(context)
+        if configuration is not None and section is None and not (primary or secondary):
+            pairings = _all_pairings(configuration, network, backlog_queues, fields)
+        else:
+            settings = PairingSettings(
+                primary=required("primary", primary),
+                secondary=required("secondary", secondary),
+                primary_name=primary_name,
+                backlog_queues=backlog_queues,
+                network=network,
+            )
+            fields["max_rates"] = {} if section is None else section.max_rates
+            pairings = {"": _syphon_options(settings, **fields)}
         _check_status_file(status_file)
+        for options in pairings.values():
+            _control_settings(options)
+        if dry_run and where is not None:
+            raise ConfigurationError(
+                "--dry-run does not start Spark, which --where needs. Use one of them."
+            )
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
     if not dry_run and not check_spark(err, master):
         raise typer.Exit(FAILED)
     try:
-        _warn_of_other_queues(err, options)
+        for name, options in pairings.items():
+            prefix = f"{name}: " if name else ""
+            _warn_of_other_queues(err, options)
+            for line in _control_settings(options):
+                print_warning(err, f"{prefix}{line}")
         if dry_run:
-            status = print_dry_run(out, err, options)
+            results = []
+            for name, options in pairings.items():
+                if name:
+                    out.print(f"{name}:", markup=False)
+                results.append(print_dry_run(out, err, options))
+            status = max(results)
+        elif len(pairings) > 1:
+            several = PairingsRun(pairings, master, checkpoint, once=once, status_file=status_file)
+            status = several.run(out, err)
         else:
+            (options,) = pairings.values()
             run = SyphonRun(
                 options,
                 master,
@@ -185,6 +260,74 @@ def syphon(
         print_warning(err, "Stopped.")
         status = STOPPED if once or dry_run else DRAINED
     raise typer.Exit(status)
+
+
+def _all_pairings(
+    configuration: Configuration,
+    network: NetworkOptions,
+    backlog_queues: int,
+    fields: dict[str, Any],
+) -> dict[str, "SyphonOptions"]:
+    """Return the options of a syphon for each pairing of a file. Raises ConfigurationError."""
+    if fields["control_file"] is not None:
+        raise ConfigurationError(
+            "--control-file is for one pairing. Select it with --pairing NAME."
+        )
+    pairings = {}
+    for name, section in configuration.pairings.items():
+        values = section.values(os.environ)
+        changes = {"max_rate": values.get("max_rate", fields["max_rate"])}
+        if fields["archive"] is not None:  # Spark reads such a folder as a column
+            changes["archive"] = f"{fields['archive']}/pairing={name}"
+        try:
+            settings = PairingSettings(
+                primary=required("primary", values.get("primary")),
+                secondary=required("secondary", values.get("secondary")),
+                primary_name=values.get("primary_name"),
+                backlog_queues=values.get("backlog_queues", backlog_queues),
+                network=NetworkOptions(
+                    values.get("transport", network.transport),
+                    values.get("proxy", network.proxy),
+                    values.get("ca_file", network.ca_file),
+                ),
+            )
+            pairings[name] = _syphon_options(
+                settings, **{**fields, **changes, "max_rates": section.max_rates}
+            )
+        except ConfigurationError as exc:
+            raise ConfigurationError(f"{section.location}: {exc}") from exc
+    return pairings
+
+
+def _syphon_options(settings: PairingSettings, **fields: Any) -> "SyphonOptions":
+    """Return the options of a syphon for a pairing. Raises ConfigurationError."""
+    from pairbus.amqp.client import ClientOptions
+    from pairbus.amqp.client.default_credential import default_credential
+    from pairbus.servicebus.namespace_access import NamespaceAccess
+    from pairbus.syphon.options import SyphonOptions
+
+    # Checks the same values first, with errors in the terms of the command line.
+    target = settings.target(30, needs_primary=True)
+    primary, secondary = settings.primary, settings.secondary
+    assert primary is not None
+    credential = default_credential() if uses_entra(primary, secondary) else None
+    network = settings.network.client_fields()
+    if fields["control_file"] is None and target.primary_name is not None:
+        fields["control_file"] = str(default_control_file(target.primary_name).absolute())
+    return SyphonOptions(
+        primary=ClientOptions.from_access(NamespaceAccess.parse(primary, credential), **network),
+        secondary=ClientOptions.from_access(
+            NamespaceAccess.parse(secondary, credential), **network
+        ),
+        primary_name=settings.primary_name,
+        backlog_queue_count=settings.backlog_queues,
+        **fields,
+    )
+
+
+def _control_settings(options: "SyphonOptions") -> list[str]:
+    """Return what the control file says. Raises ConfigurationError if it is not valid."""
+    return ControlFile(Path(options.control_file or "")).read().describe()
 
 
 def _check_status_file(path: Path | None) -> None:

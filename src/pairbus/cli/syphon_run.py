@@ -15,6 +15,7 @@ from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter
 from pairbus.cli.syphon_totals import total_lines
 from pairbus.cli.threads import run_in_thread
+from pairbus.errors import ConfigurationError
 from pairbus.spark.error_summary import error_summary
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pairbus.syphon.progress import DrainProgress
     from pairbus.syphon.status import SyphonStatus
 
-DRAINED, FAILED, STUCK, STOPPED = 0, 1, 3, 4
+DRAINED, FAILED, USAGE_ERROR, STUCK, STOPPED = 0, 1, 2, 3, 4
 REFRESH_S = 0.5
 COUNT_S = 5.0
 STATUS_FILE_S = 1.0
@@ -70,6 +71,10 @@ class SyphonRun:
         try:
             # In the main thread, Spark would replace our handler of Ctrl-C with its own.
             run_in_thread(lambda: self._syphon.start(once=self._once))
+        except ConfigurationError as exc:
+            print_error(err, exc)
+            self._write_end(str(exc))
+            return USAGE_ERROR
         except Exception as exc:  # noqa: BLE001  any error of Spark
             problem = f"Spark did not start: {error_summary(exc)}"
             print_error(err, problem)
@@ -204,6 +209,7 @@ def write_status_file(
             "running": status.running and ended is None,
             "ended": ended,
             "healthy": status.healthy,
+            "paused": status.paused,
             "problem": status.problem,
             "moved": status.moved,
             "dead_lettered": status.dead_lettered,

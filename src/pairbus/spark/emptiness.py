@@ -7,6 +7,7 @@ needs the Listen right only, and each message that it shows is billed as one ope
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.amqp.sections import Message
@@ -47,15 +48,15 @@ class Remaining:
         )
 
 
-def _any_message(_: bytes) -> bool:
-    return True
+def _all_messages(queue: str, messages: list[bytes]) -> list[bool]:
+    return [True] * len(messages)
 
 
 class EmptinessCheck:
     """Peeks at queues over one connection. A queue that does not exist counts as empty.
 
-    With `is_wanted`, only messages for which it is true count. Each message that does not count is
-    peeked once: the next peek of its queue starts behind it, since newer messages have higher
+    With `select`, only messages for which it returns True count. Each message that does not count
+    is peeked once: the next peek of its queue starts behind it, since newer messages have higher
     sequence numbers.
     """
 
@@ -64,7 +65,7 @@ class EmptinessCheck:
         options: ClientOptions,
         queues: Sequence[str],
         *,
-        is_wanted: Callable[[bytes], bool] = _any_message,
+        select: Callable[[str, list[bytes]], list[bool]] = _all_messages,
         on_peek: Callable[[str, list[bytes] | None], None],
     ) -> None:
         """`on_peek` is called with the queue and the messages of each peek, or with None instead of
@@ -73,8 +74,12 @@ class EmptinessCheck:
         self._managements = {queue: Management(self._client, queue) for queue in queues}
         self._start = dict.fromkeys(queues, 1)
         self._order = list(queues)
-        self._is_wanted = is_wanted
+        self._select = select
         self._on_peek = on_peek
+
+    def reset(self) -> None:
+        """Peek at all messages again: `select` has changed."""
+        self._start = dict.fromkeys(self._start, 1)
 
     def close(self) -> None:
         """Close the connection."""
@@ -98,7 +103,7 @@ class EmptinessCheck:
         for queue in self._order:
             peeked = 0
             for messages in self._pages(queue, PAGE_SIZE):
-                for message in filter(self._is_wanted, messages):
+                for message in compress(messages, self._select(queue, messages)):
                     counts[_state_of(message)] += 1
                 peeked += len(messages)
                 if peeked >= MAX_COUNTED:
@@ -108,8 +113,9 @@ class EmptinessCheck:
 
     def _holds_a_message(self, queue: str) -> bool:
         for messages in self._pages(queue, 1):
-            for message in messages:
-                if self._is_wanted(message):
+            selected = self._select(queue, messages)
+            for message, is_selected in zip(messages, selected, strict=True):
+                if is_selected:
                     return True
                 # Sequence numbers have gaps and never repeat, so the start always moves forward.
                 self._start[queue] = max(self._start[queue], sequence_number_of(message)) + 1

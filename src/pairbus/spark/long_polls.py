@@ -58,6 +58,8 @@ class _QueuePoll:
         """The message is to be abandoned."""
         self.paused = False
         """A task reads the queue. A poll would take a message out of the order of the task."""
+        self.suspended = False
+        """No credit is to be outstanding, and a message is to be abandoned."""
         self.missing_until = 0.0
         """The queue does not exist, and is not tried again before this time."""
 
@@ -94,7 +96,7 @@ class LongPolls:
         """Poll all queues, also those whose messages were taken: their micro-batch has ended."""
         with self._changed:
             for poll in self._polls.values():
-                poll.paused = False
+                poll.paused = poll.suspended = False
                 poll.taken = None
             self._changed.notify_all()
         if self._thread is None:
@@ -102,6 +104,15 @@ class LongPolls:
                 target=self._run, name="pairbus long polls", daemon=True
             )
             self._thread.start()
+
+    def suspend(self) -> None:
+        """Hold no message and no credit until `resume`. Messages that were not taken can be
+        received again, in their positions. Returns at once."""
+        with self._changed:
+            for poll in self._polls.values():
+                poll.paused = poll.suspended = True
+                poll.taken = None
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """End the polls. Messages that were not taken can be received again after their locks."""
@@ -183,6 +194,7 @@ class LongPolls:
     def _step(self) -> None:
         """Grant credit where it is due, and collect what has arrived."""
         for poll in self._polls.values():
+            self._end_suspended(poll)
             self._abandon(poll)
             self._grant(poll)
             self._renew(poll)
@@ -270,6 +282,19 @@ class LongPolls:
                 poll.message = renewed
             elif poll.taken is message:
                 poll.taken = renewed
+
+    def _end_suspended(self, poll: _QueuePoll) -> None:
+        """End the poll of a queue that was suspended."""
+        if not poll.suspended:
+            return
+        if poll.credit_since is not None:
+            deliveries = poll.receiver.drain()
+            if not deliveries:
+                self._record_empty_poll(poll)
+            poll.credit_since = None
+            with self._changed:
+                self._store(poll, deliveries)
+        poll.released = True
 
     def _abandon(self, poll: _QueuePoll) -> None:
         """Abandon a message that was released."""

@@ -20,6 +20,8 @@ class PartitionPlan(InputPartition):
     max_messages: int
     blocked: frozenset[str]
     """Destinations that get no messages in this micro-batch."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The most messages that each queue yields for a destination. Others have no limit."""
     tokens: Tokens = field(default=(), repr=False)
     """The tokens of the driver, for a task without a credential."""
     rate: RatePlan = field(default_factory=RatePlan)
@@ -34,6 +36,8 @@ class BatchPlan:
     """The messages that the long polls received, by queue."""
     blocked: frozenset[str] = frozenset()
     """Destinations that get no messages in this micro-batch."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The most messages that each queue yields for a destination."""
     rate: RatePlan = field(default_factory=RatePlan)
 
     def split(
@@ -60,6 +64,14 @@ class BatchPlan:
                 self.first_messages[queue] for queue in share if queue in self.first_messages
             )
             plans.append(
-                PartitionPlan(tuple(share), first, max_messages, self.blocked, tokens, self.rate)
+                PartitionPlan(
+                    queues=tuple(share),
+                    first_messages=first,
+                    max_messages=max_messages,
+                    blocked=self.blocked,
+                    limits=self.limits,
+                    tokens=tokens,
+                    rate=self.rate,
+                )
             )
         return plans

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import CONTENT_TYPE, GROUP_ID, MESSAGE_ID, SUBJECT, Message
 from pairbus.amqp.types import Timestamp
+from pairbus.errors import DecodeError
 from pairbus.servicebus import annotations
 from pairbus.servicebus.application_properties import PATH_ALIAS
 from pairbus.spark.messages import ReceivedMessage
@@ -108,3 +109,20 @@ def to_record_batch(messages: Sequence[ReceivedMessage], columns: Sequence[str])
         for name in columns
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def decode_or_null(messages: Sequence[ReceivedMessage], columns: Sequence[str]) -> pa.RecordBatch:
+    """Return messages as rows, with nulls for a payload that is not a message."""
+    try:
+        return to_record_batch(messages, columns)
+    except DecodeError:
+        nulls = pa.RecordBatch.from_arrays(
+            [pa.nulls(1, _TYPES[name]) for name in columns], names=list(columns)
+        )
+        batches = []
+        for message in messages:
+            try:
+                batches.append(to_record_batch([message], columns))
+            except DecodeError:
+                batches.append(nulls)
+        return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

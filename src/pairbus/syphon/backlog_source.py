@@ -9,8 +9,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
+from pairbus.backlog.syphon_control import ControlFile
+from pairbus.syphon.detailed_rows import DETAILED_SCHEMA
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.restore import BACKLOG_SCHEMA
+from pairbus.syphon.selection import Selection
 from pairbus.syphon.sink import BacklogSink
 from pairbus.syphon.source import backlog_stream_reader
 from pairbus.syphon.status_file import StatusFiles
@@ -38,6 +41,11 @@ class ServerFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def control_path(options: SyphonOptions, folder: Path) -> Path:
+    """Return the path of the control file. `folder` is the private folder of the syphon."""
+    return folder / "control.json" if options.control_file is None else Path(options.control_file)
+
+
 @dataclass(frozen=True, slots=True)
 class BacklogSourceFactory:
     """Creates the data source in a process of Spark."""
@@ -46,29 +54,42 @@ class BacklogSourceFactory:
     folder: Path | ServerFolder
     cores: int | None = None
     """The number of tasks that run at a time. None: it is not known."""
+    selection: Selection | None = None
+    """Set if the rows have the columns that a transformation sees."""
+
+    @property
+    def source_schema(self) -> str:
+        return BACKLOG_SCHEMA if self.selection is None else DETAILED_SCHEMA
 
     def __call__(self, _: dict[str, str]) -> "BacklogSource":
-        return BacklogSource(self.options, self.folder, self.cores)
+        return BacklogSource(self)
 
 
 class BacklogSource(DataSource):
     """The source and the sink of a syphon."""
 
-    def __init__(
-        self, options: SyphonOptions, folder: Path | ServerFolder, cores: int | None = None
-    ) -> None:
+    def __init__(self, factory: BacklogSourceFactory) -> None:
         super().__init__({})
-        self._cores = cores
-        self._options = options
-        self._folder = folder
-        self._files = StatusFiles(folder if isinstance(folder, Path) else folder.create())
+        self._factory = factory
+        self._options = factory.options
+        self._folder = factory.folder
+        folder = self._folder if isinstance(self._folder, Path) else self._folder.create()
+        self._files = StatusFiles(folder)
+        self._control = ControlFile(control_path(self._options, folder))
 
     def schema(self) -> str:
-        return BACKLOG_SCHEMA
+        return self._factory.source_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         on_stop: Any = None if isinstance(self._folder, Path) else self._folder.remove
-        return backlog_stream_reader(self._options, self._files, on_stop, self._cores)
+        return backlog_stream_reader(
+            self._options,
+            self._files,
+            on_stop,
+            cores=self._factory.cores,
+            control=self._control,
+            selection=self._factory.selection,
+        )
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool

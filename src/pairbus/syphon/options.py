@@ -1,7 +1,9 @@
 """Options of a syphon."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal, get_args
 
 from pairbus.amqp.client import (
@@ -44,12 +46,24 @@ class SyphonOptions:
     value minus the time spent in the backlog; expired messages are dead-lettered."""
     only: tuple[str, ...] = ()
     """Move only messages for these paths. Empty: all messages."""
+    where: str | None = None
+    """Move only messages for which this SQL expression of Spark is true; docs/syphon.md lists its
+    columns. Messages that have to be dead-lettered always are. None: all messages."""
     max_rate: float | None = None
     """The highest number of messages a second. None: no limit."""
+    max_rates: Mapping[str, float] = field(default_factory=dict)
+    """The highest number of messages a second for single destinations."""
     max_messages_per_trigger: int = 100_000
     """The highest number of messages in a micro-batch."""
     poll: timedelta = timedelta(minutes=15)
     """How long a receive waits for a message while the backlog is empty. Each one is billed."""
+    archive: str | None = None
+    """A folder for Parquet files with every moved message, on each machine of the query or shared
+    by them. A message may be in it twice, and is never missing; see docs/syphon.md. None: no
+    archive."""
+    control_file: str | None = None
+    """The file through which `pairbus syphon control` pauses the syphon and changes its rates. A
+    pause in it survives a restart. None: a temporary file."""
     ledger: str | None = None
     """A folder for the usage ledger, on each machine of the query; see docs/cost.md. None: no
     ledger."""
@@ -78,8 +92,16 @@ class SyphonOptions:
         for name in ("backlog_queue_count", "max_messages_per_trigger"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.archive is not None and not Path(self.archive).is_absolute():
+            raise ConfigurationError(
+                f"archive must be the absolute path of a folder, not {self.archive!r}: workers "
+                "have other working directories."
+            )
         if self.max_rate is not None and not self.max_rate > 0:
             raise ConfigurationError(f"max_rate must be above 0, not {self.max_rate}.")
+        for path, rate in self.max_rates.items():
+            if not rate > 0:
+                raise ConfigurationError(f"max_rates[{path!r}] must be above 0, not {rate}.")
         if self.ttl not in get_args(TimeToLive):
             raise ConfigurationError(
                 f"ttl must be one of {', '.join(get_args(TimeToLive))}, not {self.ttl!r}."

@@ -39,6 +39,11 @@ class Pacer:
         self._max_rate = max_rate
         self._next_at = 0.0
 
+    def set_max_rate(self, max_rate: float | None) -> None:
+        """Change the rate limit. A wait for the old one ends."""
+        if max_rate != self._max_rate:
+            self._max_rate, self._next_at = max_rate, 0.0
+
     def wait_s(self, now: float) -> float:
         """Return the time until the rate limit allows the next micro-batch."""
         return 0.0 if self._max_rate is None else max(0.0, self._next_at - now)

@@ -5,13 +5,16 @@ import threading
 import time
 from typing import Any
 
+from pairbus.backlog.syphon_control import Control, ControlFile
 from pairbus.errors import AmqpError, Busy
 from pairbus.spark.emptiness import EmptinessCheck
 from pairbus.spark.long_polls import STEP_S, LongPolls
 from pairbus.spark.messages import ReceivedMessage, destination_of, sequence_number_of
 from pairbus.spark.plans import BatchPlan
 from pairbus.spark.stream_reader import wait_for_messages
+from pairbus.syphon.destination_rates import DestinationRates, largest_batch, limits_of_queues
 from pairbus.syphon.drain_rate import DrainRate
+from pairbus.syphon.filtered_reads import FilteredReads
 from pairbus.syphon.occupied_queues import OccupiedQueues
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.pacing import MAX_HALVINGS, BlockedReadBackoff, Pacer
@@ -50,18 +53,31 @@ class BacklogPlanner:
         *,
         polls: LongPolls,
         emptiness: EmptinessCheck,
+        movable: EmptinessCheck,
         peeks: DriverPeeks,
         probe: PrimaryProbe,
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
         rate: DrainRate,
         partitions: int,
+        control: ControlFile | None = None,
+        is_filtered: bool = False,
     ) -> None:
-        """At most `partitions` tasks run at a time."""
+        """`emptiness` checks for messages that are to be moved, and `movable` for those among them
+        whose destination is not paused. At most `partitions` tasks run at a time. `is_filtered`:
+        not every message is to be moved."""
         self._only = options.only
+        self._max_rate = options.max_rate
+        self._max_rates = options.max_rates
+        self._control_file = control
+        self._control = Control()
+        self._rates = DestinationRates()
+        self._is_filtered = is_filtered
+        self._filtered_reads = FilteredReads()
         self._stuck_after_s = options.stuck_after.total_seconds()
         self._polls = polls
         self._emptiness = emptiness
+        self._movable = movable
         self._peeks = peeks
         self._occupied = OccupiedQueues(peeks.peek, polls.release)
         self._probe = probe
@@ -71,6 +87,8 @@ class BacklogPlanner:
         self._partitions = partitions
         self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
         self._blocked_reads = BlockedReadBackoff()
+        self._limited_reads = BlockedReadBackoff()
+        self._limited_reads.is_due(time.monotonic(), 0)  # the first one only after a while
         self._pause = threading.Event()
         """Never set."""
         self._started_at = 0.0
@@ -83,10 +101,18 @@ class BacklogPlanner:
         """Return the next micro-batch, or None if there is none at the moment."""
         self._started_at = self._started_at or time.time()
         while not (available_now and self._is_stuck()):
+            self._read_control()
             pause_s = self._pacer.wait_s(time.monotonic())
-            if pause_s > 0:
+            if self._control.paused:
+                self._polls.suspend()
+                self._reporter.report(waiting=False, paused=True)
+                self._pause.wait(STEP_S)
+            elif pause_s > 0:
                 # Not for long: Spark cannot stop the query while this call lasts.
                 self._pause.wait(min(pause_s, STEP_S))
+            elif self._all_were_dropped(available_now=available_now):
+                if available_now and not self._control.paused_destinations:
+                    return None
             elif messages := wait_for_messages(self._polls, until_known=available_now):
                 self._was_reached = True
                 batch = self._plan(messages)
@@ -127,6 +153,7 @@ class BacklogPlanner:
         """Close the connections."""
         self._polls.stop()
         self._emptiness.close()
+        self._movable.close()
         self._peeks.close()
 
     def _plan(self, messages: list[ReceivedMessage]) -> BatchPlan | None:
@@ -160,17 +187,24 @@ class BacklogPlanner:
                     ready[message.queue] = not self._is_occupied(message)
             messages = [m for m in self._polls.messages() if ready.get(m.queue)]
             writer = self._writer_status.read()
-            blocked = writer.blocked(time.time())
             now = time.monotonic()
-            if (
-                not blocked
-                or any(destination_of(m.payload) not in blocked for m in messages)
-                or self._blocked_reads.is_due(now, writer.moved.total())
-            ):
+            rates = {**self._max_rates, **self._control.max_rates}
+            allowances = self._rates.allowances(now, rates, writer.moved)
+            exhausted = {path for path, count in allowances.items() if count == 0}
+            blocked = writer.blocked(time.time()).union(
+                self._control.paused_destinations, exhausted
+            )
+            first = {destination_of(message.payload) for message in messages}
+            if not blocked or not first <= blocked:
+                break
+            if first <= exhausted:  # more messages for them would be received and given back
+                self._reporter.report(waiting=waiting, pause_s=STEP_S)
+            elif self._blocked_reads.is_due(now, writer.moved.total()):
                 break
             if now >= deadline:
                 return None
             self._pause.wait(STEP_S)
+        self._filtered_reads.planned(now, writer.removed)
         lock_s = min((message.lock_ms for message in messages), default=0) / 1000
         halvings = writer.batch_halvings(time.time())
         if admission is Admission.FEW:
@@ -187,8 +221,16 @@ class BacklogPlanner:
         first_messages = self._polls.take({message.queue for message in messages})
         if not first_messages:
             return None
+        heads = {queue: destination_of(m.payload) for queue, m in first_messages.items()}
+        limits = limits_of_queues(allowances, heads)
+        largest = largest_batch(limits, heads)
+        if largest is not None:
+            # Messages for other destinations may be behind those that are limited.
+            others = sum(n for path, n in writer.moved.items() if path not in rates)
+            if not self._limited_reads.is_due(now, others):
+                size = min(size, largest)
         tasks = min(self._partitions, len(first_messages))
-        return BatchPlan(size, first_messages, blocked, self._rate.plan(tasks))
+        return BatchPlan(size, first_messages, blocked, limits, self._rate.plan(tasks))
 
     def _is_occupied(self, message: ReceivedMessage) -> bool:
         return self._occupied.is_occupied(
@@ -198,6 +240,44 @@ class BacklogPlanner:
             lock_s=message.lock_ms / 1000,
             now=time.monotonic(),
         )
+
+    def _read_control(self) -> None:
+        """Take over what an operator has changed."""
+        if self._control_file is None:
+            return
+        control = self._control_file.read_or_keep()
+        if control != self._control:
+            self._control = control
+            self._filtered_reads = FilteredReads()
+            self._movable.reset()
+        self._pacer.set_max_rate(self._max_rate if control.max_rate is None else control.max_rate)
+
+    def _all_were_dropped(self, *, available_now: bool) -> bool:
+        """Return True while no message is known that the filter would let pass. The messages that
+        it dropped are not received again meanwhile."""
+        reads, writer = self._filtered_reads, self._writer_status.read()
+        are_paused = bool(self._control.paused_destinations)
+        if (
+            not (self._is_filtered or are_paused)
+            or writer.errors
+            or not reads.were_dropped(writer.removed)
+        ):
+            return False
+        if available_now and not are_paused:
+            return self._is_drained()
+        now = time.monotonic()
+        if reads.wait_s(now) <= 0:
+            try:
+                if not self._movable.are_empty():
+                    return False
+            except AmqpError as exc:
+                self._reporter.report(waiting=False, error=str(exc))
+                return False
+            reads.found_none(now)
+        self._polls.suspend()
+        self._reporter.report(waiting=False)
+        self._pause.wait(min(reads.wait_s(now), STEP_S))
+        return True
 
     def _is_stuck(self) -> bool:
         problem = find_problem(

@@ -3,16 +3,18 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pairbus.amqp.client import HeldCredential
+from pairbus.backlog.syphon_control import Control, ControlFile
 from pairbus.errors import ConfigurationError, StateError
 from pairbus.spark.driver_tokens import TokenServer
 from pairbus.spark.error_summary import error_summary
@@ -20,13 +22,19 @@ from pairbus.spark.executors import ExecutorWatch
 from pairbus.spark.owned_folders import OwnedFolder, remove_abandoned_folders
 from pairbus.spark.registration import register_source
 from pairbus.spark.sessions import SessionLease, is_remote, lease_session
-from pairbus.syphon.backlog_source import BacklogSourceFactory, ServerFolder
+from pairbus.syphon.backlog_source import BacklogSourceFactory, ServerFolder, control_path
 from pairbus.syphon.missing_destinations import describe_missing
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.query_status import FileReports, ProgressReports, query_state
-from pairbus.syphon.restore import BACKLOG_SCHEMA
+from pairbus.syphon.selection import (
+    Selection,
+    SelectionClient,
+    SelectionServer,
+    UnknownSelection,
+)
 from pairbus.syphon.status import SyphonStatus, combine, find_problem
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.transformation import Transform, select_rows
 
 TRIGGER = "200 milliseconds"
 PROGRESS_SETTING = "spark.sql.streaming.noDataProgressEventInterval"
@@ -54,21 +62,30 @@ class Syphon:
         spark: SparkSession | None = None,
         master: str | None = None,
         checkpoint: str | None = None,
+        transform: Transform | None = None,
     ) -> None:
         """Without `spark`, the session of this process is used, and started with `master` if there
         is none; `sc://…` is the address of a Spark Connect server. Without `checkpoint`, Spark
-        keeps its progress in a temporary folder."""
+        keeps its progress in a temporary folder.
+
+        `transform` gets the backlog as a streaming DataFrame and returns the rows to move. It may
+        drop rows, which stay in the backlog, and change `destination`, `payload`, `problem` and
+        `description`; docs/syphon.md has the details."""
         self.options = options
         self.format_name = f"pairbus-syphon-{uuid4().hex[:8]}"
         """The name of its data source in the session."""
         self._spark = spark
         self._master = master
         self._checkpoint = checkpoint
+        self._transform = transform
         self._lease: SessionLease | None = None
         self._folder: OwnedFolder | None = None
         self._reports: FileReports | ProgressReports | None = None
         self._executors: ExecutorWatch | None = None
         self._tokens: TokenServer | None = None
+        self._control: ControlFile | None = None
+        self._selection: SelectionServer | None = None
+        self._resources = contextlib.ExitStack()
         self._query: StreamingQuery | None = None
         self._final_status: SyphonStatus | None = None
         self._started_at = 0.0
@@ -83,7 +100,8 @@ class Syphon:
 
     def start(self, *, once: bool = False) -> None:
         """Start the query. With `once`, it ends when the backlog queues are empty, or when there is
-        no progress. Raises StateError if it was started before."""
+        no progress. Raises StateError if it was started before, and ConfigurationError if the
+        filter or the transformation is not valid."""
         with self._lock:
             if self._query is not None:
                 raise StateError("The syphon was started before. Create a new one.")
@@ -111,6 +129,30 @@ class Syphon:
                 self._query.stop()
             self._final_status = self.status()
             self._release()
+
+    def pause(self, destination: str | None = None) -> None:
+        """Move no messages for a destination, or none at all, until `resume`. Raises StateError if
+        the syphon does not run or is on Spark Connect, as the methods below do."""
+        self._update_control(lambda control: control.pause(destination))
+
+    def resume(self, destination: str | None = None) -> None:
+        """End the pause of a destination, or of all."""
+        self._update_control(lambda control: control.resume(destination))
+
+    def set_max_rate(self, rate: float | None, destination: str | None = None) -> None:
+        """Limit the messages a second for a destination, or for all together. None: the limit of
+        the options. Raises ConfigurationError for a rate that is not above 0."""
+        self._update_control(lambda control: control.set_max_rate(rate, destination))
+
+    def _update_control(self, change: Callable[[Control], Control]) -> None:
+        if self._query is None or self._final_status is not None:
+            raise StateError("The syphon does not run. Call start first.")
+        if self._control is None:
+            raise StateError(
+                "A syphon on Spark Connect is controlled on the machine of the server, by its "
+                "control file."
+            )
+        self._control.update(change)
 
     def status(self) -> SyphonStatus:
         """Return the progress and health. Raises StateError if the syphon was not started."""
@@ -172,16 +214,29 @@ class Syphon:
         remote = is_remote(spark)
         options = self._options_for_workers(self._folder.path, remote=remote)
         name = self.format_name
+        select = partial(
+            select_rows, only=options.only, where=options.where, transform=self._transform
+        )
+        selection: Selection | None = None
+        is_transformed = options.where is not None or self._transform is not None
         if remote:
             server_folder = ServerFolder(SERVER_TMP / name)
-            factory = BacklogSourceFactory(options, server_folder)
+            if is_transformed:
+                selection = UnknownSelection()
+            factory = BacklogSourceFactory(options, server_folder, selection=selection)
             checkpoint = server_folder.checkpoint
         else:
+            self._control = ControlFile(control_path(options, self._folder.path))
+            self._control.read()  # raises if it is not valid
+            self._resources.enter_context(self._control.in_use())
+            if is_transformed:
+                self._selection = SelectionServer(self._folder.path, spark, select)
+                selection = SelectionClient(self._selection.address, options.ttl == "deduct")
             cores = spark.sparkContext.defaultParallelism
-            factory = BacklogSourceFactory(options, self._folder.path, cores)
+            factory = BacklogSourceFactory(options, self._folder.path, cores, selection)
             StatusFiles(self._folder.path).progress.create()
             checkpoint = str(self._folder.path / "checkpoint")
-        register_source(spark, name, BACKLOG_SCHEMA, factory)
+        register_source(spark, name, factory.source_schema, factory)
         if not remote:
             # Spark looks up sinks in the active session of the thread, not in that of the query.
             java_class = SparkSession._get_j_spark_session_class(spark._jvm)
@@ -190,7 +245,7 @@ class Syphon:
         # The progress after the last micro-batch says if the backlog is drained.
         with _setting(spark, PROGRESS_SETTING, "0" if once else "1000"):
             query = (
-                _backlog(spark, name, self.options.only)
+                select(spark.readStream.format(name).load())
                 .writeStream.format(name)
                 .option("checkpointLocation", self._checkpoint or checkpoint)
                 .trigger(**trigger)
@@ -219,10 +274,13 @@ class Syphon:
 
     def _release(self) -> None:
         """Release Spark, and delete the folder."""
+        self._resources.close()
         if self._lease is not None:
             self._lease.release()
         if self._tokens is not None:
             self._tokens.close()
+        if self._selection is not None:
+            self._selection.close()
         if self._folder is not None:
             self._folder.remove()
 
@@ -239,15 +297,6 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, before)
-
-
-def _backlog(spark: SparkSession, format_name: str, only: tuple[str, ...]) -> DataFrame:
-    """Return the backlog as a stream, restricted to some destinations. Messages that have to be
-    dead-lettered are always part of it."""
-    rows = spark.readStream.format(format_name).load()
-    if only:
-        rows = rows.where(rows["destination"].isin(list(only)) | rows["problem"].isNotNull())
-    return rows
 
 
 def _wait_for_trigger(query: StreamingQuery) -> None:

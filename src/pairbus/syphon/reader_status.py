@@ -26,6 +26,8 @@ class ReaderStatus:
     """A description of messages that a peek showed and that cannot be received."""
     drained: bool = False
     """In a run that ends by itself: a peek of every queue showed that nothing is left."""
+    paused: bool = False
+    """An operator has paused the syphon."""
 
     def update(
         self,
@@ -36,6 +38,7 @@ class ReaderStatus:
         pause_s: float = 0.0,
         remaining: str | None = None,
         drained: bool = False,
+        paused: bool = False,
     ) -> "ReaderStatus":
         """Return the status after another check of the queues."""
         empty = not waiting and error is None
@@ -45,9 +48,10 @@ class ReaderStatus:
             empty_since=_since(self.empty_since, now) if empty else None,
             failing_since=_since(self.failing_since, now) if error is not None else None,
             error=error,
-            paused_until=now + pause_s if pause_s > 0 else self.paused_until,
+            paused_until=now + pause_s if pause_s > 0 or paused else self.paused_until,
             remaining=remaining,
             drained=drained,
+            paused=paused,
         )
 
 
@@ -72,6 +76,7 @@ class ReaderReporter:
         pause_s: float = 0.0,
         remaining: str | None = None,
         drained: bool = False,
+        paused: bool = False,
     ) -> None:
         """Report a check of the queues."""
         status = self.status.update(
@@ -81,8 +86,12 @@ class ReaderReporter:
             pause_s=pause_s,
             remaining=remaining,
             drained=drained,
+            paused=paused,
         )
-        changed = replace(status, reported_at=self.status.reported_at) != self.status
+        before = replace(
+            self.status, reported_at=status.reported_at, paused_until=status.paused_until
+        )
+        changed = status != before
         if changed or status.reported_at - self.status.reported_at >= REPORT_S:
             self.status = status
             self._write(status)

@@ -10,7 +10,9 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
+from pairbus.spark.outcome import OutcomeRecorder
 from pairbus.spark.task_commit import TaskCommit
+from pairbus.syphon.archive import ArchivingSettler
 from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.missing_destinations import expired_destinations
 from pairbus.syphon.options import SyphonOptions
@@ -24,6 +26,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
         self._primary = options.primary
         self._secondary = options.secondary
         self._usage = options.usage
+        self._archive = options.archive
         self._status_file = files.writer
         self._rate = DrainRate(files.rate, options.max_rate)
         self._progress = files.progress
@@ -39,12 +42,17 @@ class BacklogSink(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         deliver_tokens(self._tokens)
+        recorder = None
+        if self._archive is not None:
+            settler = ArchivingSettler(self._secondary, self._usage, self._archive)
+            recorder = OutcomeRecorder(settler, self._usage)
         forwarder = Forwarder(
             self._primary,
             self._secondary,
             usage=self._usage,
             expired=self._expired,
             pace=self._rate_plan.start(),
+            recorder=recorder,
         )
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]

@@ -1,14 +1,16 @@
 """The source of the syphon: backlog queues as a stream of restored messages."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 
 from pairbus.amqp.client import ClientOptions
+from pairbus.backlog.syphon_control import ControlFile
 from pairbus.errors import AmqpError
 from pairbus.servicebus.management import ABANDONED
 from pairbus.spark.connections import management_for
@@ -25,12 +27,14 @@ from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.stream_reader import QueueStreamReader
 from pairbus.spark.usage import UsageRecorder
+from pairbus.syphon.detailed_rows import DetailedRows
 from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
 from pairbus.syphon.primary_probe import PrimaryProbe, try_connecting
 from pairbus.syphon.reader_status import ReaderReporter
 from pairbus.syphon.restore import restore, to_backlog_batch
+from pairbus.syphon.selection import Selection
 from pairbus.syphon.sequence_ranges import SequenceRanges
 from pairbus.syphon.session_order import SessionOrder
 from pairbus.syphon.session_peeks import DriverPeeks, SessionPeeks, record_peek, session_of
@@ -52,12 +56,37 @@ def backlog_stream_reader(
     options: SyphonOptions,
     files: StatusFiles,
     on_stop: Callable[[], None] | None = None,
+    *,
     cores: int | None = None,
+    control: ControlFile | None = None,
+    selection: Selection | None = None,
 ) -> QueueStreamReader:
     """Return the reader of the backlog queues. Each queue is one task, so that a slow one holds up
     no other, and executors that come late take their part. `cores` is how many run at a time, as
-    far as it is known."""
+    far as it is known. With `selection`, its rows have the columns that a transformation sees."""
     usage = options.usage
+
+    def select(queue: str, payloads: list[bytes]) -> list[bool]:
+        if selection is not None:
+            return selection.select(queue, payloads, time.time_ns() // 1_000_000)
+        return [_is_wanted(payload, options.only) for payload in payloads]
+
+    def select_movable(queue: str, payloads: list[bytes]) -> list[bool]:
+        paused = () if control is None else control.read_or_keep().paused_destinations
+        selected = select(queue, payloads)
+        return [
+            is_selected and destination_of(payload) not in paused
+            for payload, is_selected in zip(payloads, selected, strict=True)
+        ]
+
+    def emptiness_check(select: Callable[[str, list[bytes]], list[bool]]) -> EmptinessCheck:
+        return EmptinessCheck(
+            options.secondary,
+            options.backlog_queues,
+            select=select,
+            on_peek=lambda queue, messages: record_peek(usage, queue, messages),
+        )
+
     planner = BacklogPlanner(
         options,
         polls=LongPolls(
@@ -67,18 +96,16 @@ def backlog_stream_reader(
             usage=usage,
             allow_missing=True,  # a pairing may have created fewer queues than it should
         ),
-        emptiness=EmptinessCheck(
-            options.secondary,
-            options.backlog_queues,
-            is_wanted=lambda payload: _is_wanted(payload, options.only),
-            on_peek=lambda queue, messages: record_peek(usage, queue, messages),
-        ),
+        emptiness=emptiness_check(select),
+        movable=emptiness_check(select_movable),
         peeks=DriverPeeks(options.secondary, usage, options.only),
         probe=PrimaryProbe(lambda: try_connecting(options.primary)),
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
         rate=DrainRate(files.rate, options.max_rate),
         partitions=cores or len(options.backlog_queues),
+        control=control,
+        is_filtered=bool(options.only) or selection is not None,
     )
     return QueueStreamReader(
         options.backlog_queues,
@@ -86,19 +113,20 @@ def backlog_stream_reader(
         on_stop=on_stop,
         max_messages=options.max_messages_per_trigger,
         planner=planner,
-        reader=backlog_reader(options),
+        reader=backlog_reader(options, detailed=selection is not None),
     )
 
 
-def backlog_reader(options: SyphonOptions) -> QueueReader[RestoredMessage]:
-    """Return the part of the source that works in tasks."""
+def backlog_reader(options: SyphonOptions, *, detailed: bool = False) -> QueueReader[Any]:
+    """Return the part of the source that works in tasks. With `detailed`, its rows have the columns
+    that a transformation sees."""
     rows = BacklogRows(
         options.secondary,
         deduct=options.ttl == "deduct",
         usage=options.usage,
         only=options.only,
     )
-    return QueueReader(options.secondary, rows)
+    return QueueReader[Any](options.secondary, DetailedRows(rows) if detailed else rows)
 
 
 def _is_wanted(payload: bytes, only: tuple[str, ...]) -> bool:
@@ -133,12 +161,13 @@ class BacklogRows:
     def rows(
         self, queue: str, messages: Iterator[ReceivedMessage], plan: PartitionPlan
     ) -> Iterator[RestoredMessage]:
-        """Yield the messages for destinations that are not blocked. Messages that would pass others
-        of their sessions stay in the queue."""
+        """Yield the messages for destinations that are not blocked, up to their limits. Messages
+        that would pass others of their sessions stay in the queue."""
         order = self._session_order(queue)
         now_ms = time.time_ns() // 1_000_000 if self._deduct else None
         blocked: list[RestoredMessage] = []
         held: list[RestoredMessage] = []
+        read: Counter[str] = Counter()
         all_blocked = True
         self._held = 0
         recorded = {message.lock_token for message in plan.first_messages}  # by the long polls
@@ -148,7 +177,11 @@ class BacklogRows:
             if self._usage.enabled and received.lock_token not in recorded:
                 sizes.setdefault(message.destination or "", []).append(len(received.payload))
             number = sequence_number_of(received.payload)
-            if message.destination in plan.blocked:
+            destination = message.destination or ""
+            read[destination] += 1
+            if destination in plan.blocked or (
+                destination in plan.limits and read[destination] > plan.limits[destination]
+            ):
                 blocked.append(message)
                 order.leave_out(number)
             elif order.admits(number, session_of(message, self._only)):

@@ -24,6 +24,8 @@ class SyphonStatus:
     """The progress and health of a syphon."""
 
     running: bool
+    started: bool = False
+    """The query has begun to read the backlog. Spark takes some seconds for that."""
     batches: int
     """Micro-batches that contained messages."""
     moved: Counter[str]
@@ -52,6 +54,8 @@ class SyphonStatus:
     """The reason why the backlog cannot be read at the moment."""
     failure: str | None
     """The error that ended the query."""
+    paused: bool = False
+    """An operator has paused the syphon. A paused syphon is healthy."""
     drained: bool
     """A run with `once` has ended, and a peek of every backlog queue showed that no message is left
     that should be moved."""
@@ -73,6 +77,7 @@ def combine(
     """Return the status of a syphon from those of its processes."""
     return SyphonStatus(
         running=running,
+        started=reader.reported_at > 0,
         batches=writer.batches,
         moved=writer.moved,
         dead_lettered=writer.dead_lettered,
@@ -86,6 +91,7 @@ def combine(
         problem=problem,
         unreadable=reader.error,
         failure=failure,
+        paused=running and reader.paused,
         drained=failure is None and reader.drained,
     )
 
@@ -102,6 +108,8 @@ def find_problem(
     """Return the reason why a running syphon is not healthy, or None if it is. `missing` says what
     happens to messages for destinations that do not exist: they are a problem at once."""
     if reader.drained:
+        return None
+    if reader.paused and now - reader.reported_at <= stuck_after_s:
         return None
     if reader.failing_since is not None and now - reader.failing_since > stuck_after_s:
         return f"the backlog cannot be read: {reader.error}"

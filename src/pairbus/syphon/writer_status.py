@@ -66,6 +66,11 @@ class WriterStatus:
             path: Counter(reasons) for path, reasons in self.dead_letter_reasons.items()
         }
 
+    @property
+    def removed(self) -> int:
+        """Messages that were moved or dead-lettered."""
+        return self.moved.total() + self.dead_lettered.total()
+
     def add(
         self,
         outcomes: Iterable[Outcome],

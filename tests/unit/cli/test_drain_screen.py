@@ -21,6 +21,7 @@ class Status:
     moved: Counter[str] = field(default_factory=Counter)
     errors: dict[str, str] = field(default_factory=dict)
     unreadable: str | None = None
+    paused: bool = False
 
 
 def drain_screen(*, terminal: bool = True) -> tuple[DrainScreen, io.StringIO, io.StringIO]:
@@ -143,3 +144,9 @@ def test_panel_of_another_backlog_starts_at_zero():
     progress.add_count(12.0, 500, 200)
     screen._out.print(screen.panel(status, progress, meter))
     assert "0 moved, 200 remaining" in out.getvalue()
+
+
+def test_pause_is_shown_instead_of_the_progress():
+    assert panel(Status(paused=True), 5, RateMeter())[0].endswith(
+        "paused; see: pairbus syphon control"
+    )

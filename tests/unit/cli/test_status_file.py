@@ -24,6 +24,7 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
     status: Any = SimpleNamespace(
         running=True,
         healthy=problem is None,
+        paused=False,
         problem=problem,
         moved=Counter({"orders": 5, "bills": 1}),
         dead_lettered=Counter({"orders": 2}),
@@ -63,3 +64,10 @@ def test_file_of_a_syphon_that_ended_says_how(tmp_path: Path, ended: str, proble
 
     assert (values["running"], values["ended"]) == (False, ended)
     assert (summary.running, summary.problem) == (False, problem)
+
+
+def test_pause_is_part_of_the_status_file(tmp_path: Path) -> None:
+    values = {"running": True, "healthy": True, "problem": None, "moved": {}, "remaining": 3}
+    values |= {"rate": 0, "time": time.time(), "paused": True}
+
+    assert parse_syphon_status(values, time.time()).paused

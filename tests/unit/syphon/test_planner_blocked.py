@@ -69,6 +69,7 @@ def planner_for(polls: ReceivedMessages, folder: Path, blocked: dict[str, float]
         options,
         polls=cast(Any, polls),
         emptiness=cast(Any, None),
+        movable=cast(Any, None),
         peeks=cast(Any, EmptyPeeks()),
         probe=PrimaryProbe(lambda: None),
         reporter=ReaderReporter(files.reader.write, time.time),

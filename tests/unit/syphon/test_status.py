@@ -141,3 +141,27 @@ def test_status_combines_those_of_reader_and_writer():
     assert status.drained
     failed = combine(reader, writer, running=False, failure="out of memory", problem=None)
     assert (failed.failure, failed.drained) == ("out of memory", False)
+
+
+@pytest.mark.rule("Y12")
+def test_paused_syphon_is_healthy_and_has_its_whole_time_after_the_pause():
+    reader = ReaderStatus().update(START, waiting=True)
+    resumed_at = START + 10_000
+    paused = reader.update(resumed_at, waiting=False, paused=True)
+    assert problem(resumed_at, paused, failing(START)) is None
+    assert combine(paused, WriterStatus(), running=True, failure=None, problem=None).paused
+
+    resumed = paused.update(resumed_at + 1, waiting=True)
+
+    assert not resumed.paused
+    assert problem(resumed_at + LIMIT_S, resumed, failing(START)) is None
+    assert problem(resumed_at + LIMIT_S + 2, resumed, failing(START)) is not None
+
+
+@pytest.mark.rule("Y12")
+def test_paused_reader_that_stops_reporting_is_a_problem():
+    paused = ReaderStatus().update(START, waiting=False, paused=True)
+
+    assert problem(START + LIMIT_S + STARTUP_S + 1, paused) == (
+        "the backlog reader stopped reporting"
+    )

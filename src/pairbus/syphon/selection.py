@@ -1,0 +1,122 @@
+"""The question which messages a syphon moves, for the process that plans its micro-batches.
+
+That process has no Spark session, and the filter is an expression or a function for Spark. So the
+process that started the query answers, over a Unix socket in the private folder of the syphon: it
+applies the transformation to messages that were peeked.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from pairbus.spark.messages import ReceivedMessage
+from pairbus.syphon.detailed_rows import DetailedMessage, to_detailed_batch
+from pairbus.syphon.restore import restore
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 60.0
+
+
+class Selection(Protocol):
+    """Tells which messages a transformation selects."""
+
+    def select(self, queue: str, payloads: Sequence[bytes], now_ms: int) -> list[bool]:
+        """Return True for each peeked message that is to be moved or dead-lettered."""
+
+
+class UnknownSelection:
+    """Counts every message as selected, where the transformation cannot be asked: the process that
+    started a query on Spark Connect is on another machine."""
+
+    def select(self, queue: str, payloads: Sequence[bytes], now_ms: int) -> list[bool]:
+        return [True] * len(payloads)
+
+
+@dataclass(frozen=True)
+class SelectionClient:
+    """Asks the server. It consists of plain values, so that Spark can send it to a process."""
+
+    address: str
+    deduct: bool
+
+    def select(self, queue: str, payloads: Sequence[bytes], now_ms: int) -> list[bool]:
+        """Return True for each peeked message that is to be moved or dead-lettered. If the server
+        does not answer, all are: a run must not end as drained without knowing."""
+        rows = []
+        for index, payload in enumerate(payloads):
+            received = ReceivedMessage(queue, payload, index.to_bytes(4, "big"))
+            restored = restore(received, now_ms if self.deduct else None)
+            rows.append(DetailedMessage(received, restored))
+        if not rows:
+            return []
+        sink = pa.BufferOutputStream()
+        batch = to_detailed_batch(rows)
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        try:
+            with Client(self.address, family="AF_UNIX") as connection:
+                connection.send_bytes(sink.getvalue().to_pybytes())
+                if not connection.poll(TIMEOUT_S):
+                    raise TimeoutError(f"no answer within {TIMEOUT_S:g} s")
+                selected = json.loads(connection.recv_bytes())
+        except (OSError, EOFError) as exc:
+            logger.warning("The filter could not be evaluated: %s", exc)
+            selected = None
+        if selected is None:
+            return [True] * len(rows)
+        return [index in selected for index in range(len(rows))]
+
+
+class SelectionServer:
+    """Answers which messages a transformation selects, until it is closed."""
+
+    def __init__(
+        self, folder: Path, spark: SparkSession, transform: Callable[[DataFrame], DataFrame]
+    ) -> None:
+        """`folder` belongs to the user alone."""
+        self.address = str(folder / "selection")
+        self._spark = spark
+        self._transform = transform
+        self._listener = Listener(self.address, family="AF_UNIX")
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="pairbus selection", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(OSError):  # wakes the thread
+            Client(self.address, family="AF_UNIX").close()
+        self._thread.join(TIMEOUT_S)
+        self._listener.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            with contextlib.suppress(OSError, EOFError), self._listener.accept() as connection:
+                if not self._closed:
+                    self._answer(connection)
+
+    def _answer(self, connection: Connection) -> None:
+        if not connection.poll(TIMEOUT_S):
+            return
+        table = pa.ipc.open_stream(connection.recv_bytes()).read_all()
+        selected: list[int] | None
+        try:
+            rows = self._transform(self._spark.createDataFrame(table)).select("lock_token")
+            selected = [int.from_bytes(row[0], "big") for row in rows.collect()]
+        except Exception:  # an error of Spark, or of the function of the user
+            logger.warning("The filter could not be evaluated.", exc_info=True)
+            selected = None
+        connection.send_bytes(json.dumps(selected).encode())

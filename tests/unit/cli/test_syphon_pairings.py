@@ -1,0 +1,18 @@
+"""The exit status of several syphons."""
+
+import pytest
+
+from pairbus.cli.syphon_pairings import DRAINED, FAILED, STOPPED, STUCK, combined_exit_status
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([DRAINED, DRAINED], DRAINED),
+        ([DRAINED, STUCK], STUCK),
+        ([STUCK, STOPPED], STOPPED),
+        ([STUCK, FAILED, DRAINED], FAILED),
+    ],
+)
+def test_exit_status_is_that_of_the_worst(results: list[int], expected: int) -> None:
+    assert combined_exit_status(results) == expected
