@@ -1,6 +1,7 @@
 """Pause, resume and rates of a running syphon."""
 
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def test_paused_syphon_is_healthy_and_costs_nothing_and_a_restart_keeps_the_paus
     assert not ControlFile(control).is_in_use()
 
 
+@pytest.mark.parametrize("lock_duration", [timedelta(seconds=10)], ids=["short locks"])
 def test_destination_is_paused_and_limited_while_others_go_on(
     backlog: Backlog, make_syphon: MakeSyphon
 ) -> None:
