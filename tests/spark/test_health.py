@@ -9,6 +9,7 @@ import pytest
 
 from pairbus.syphon import status
 from pairbus.syphon.query import Syphon
+from pairbus.syphon.query_status import FileReports
 from tests.backlog import Backlog
 from tests.messages import message, numbered
 from tests.spark.conftest import MakeSyphon
@@ -87,8 +88,8 @@ def test_reader_that_hangs_is_a_problem(
     with make_syphon(stuck_after=3 * SOON) as syphon:
         wait_until(lambda: bool(readers() - others), "the reader")
         (reader,) = readers() - others
-        files = syphon._files
-        assert files is not None
+        assert isinstance(syphon._reports, FileReports)
+        files = syphon._reports.files
         wait_until(lambda: files.reader.read().reported_at > 0, "the first report of the reader")
         os.kill(reader, signal.SIGSTOP)
         try:

@@ -9,6 +9,7 @@ import pytest
 from pairbus.spark.destination_sender import MAX_IN_FLIGHT
 from pairbus.syphon.pacing import MIN_RETRY_BATCH
 from pairbus.syphon.query import Syphon
+from pairbus.syphon.query_status import FileReports
 from pairbus.syphon.writer_status import BLOCK_S, MAX_BLOCK_S, WriterStatus
 from tests.backlog import Backlog
 from tests.messages import message, numbered
@@ -25,8 +26,8 @@ def lock_duration() -> timedelta:
 
 
 def writer_status(syphon: Syphon) -> WriterStatus:
-    assert syphon._files is not None
-    return syphon._files.writer.read()
+    assert isinstance(syphon._reports, FileReports)
+    return syphon._reports.files.writer.read()
 
 
 def max_attempts(seconds: float) -> int:

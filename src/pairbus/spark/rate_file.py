@@ -9,8 +9,6 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from pyspark import SparkFiles
-
 from pairbus.spark.rate_control import NO_LIMIT, RateLimit, latest
 
 NAME = "rate.json"
@@ -31,6 +29,8 @@ class RateFile:
         if path is None:
             return None
         if not path.parent.is_dir():
+            from pyspark import SparkFiles  # only here: a redrive without Spark is paced as well
+
             path = Path(SparkFiles.getRootDirectory()) / f"{path.parent.name}-{path.name}"
         return cls(path)
 

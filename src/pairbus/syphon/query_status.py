@@ -39,12 +39,12 @@ class FileReports:
     """The reports of the reader and the writer, from files on this machine."""
 
     def __init__(self, files: StatusFiles) -> None:
-        self._files = files
+        self.files = files
 
     def read(self) -> tuple[ReaderStatus, WriterStatus]:
-        reports = self._files.progress.read()
-        reader = self._files.reader.read()
-        return reader, with_progress(self._files.writer.read(), reports)
+        reports = self.files.progress.read()
+        reader = self.files.reader.read()
+        return reader, with_progress(self.files.writer.read(), reports)
 
 
 class ProgressReports:
