@@ -151,7 +151,7 @@ def test_second_attempt_of_a_task_drops_a_first_message_that_was_completed(
     path = tasks.backlog.path("orders")
     tasks.backlog.put(path, numbered(4, session="s"))
     [first] = tasks.lock(1)
-    assert tasks.forward(tasks.read(first, count=1)).moved[path] == 2
+    assert tasks.forward(tasks.read(first, count=2)).moved[path] == 2
 
     class SecondAttempt(TaskContext):
         def attemptNumber(self) -> int:  # noqa: N802

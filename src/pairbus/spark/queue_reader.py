@@ -66,7 +66,8 @@ class QueueReader(Generic[Row]):
         first_messages = {message.queue: message for message in plan.first_messages}
         for queue in plan.queues:
             first = self._hold(first_messages.get(queue))
-            messages = in_order(queue, first, self._receive(queue, remaining, pace))
+            count = remaining if first is None else remaining - 1
+            messages = in_order(queue, first, self._receive(queue, count, pace))
             for row in self._converter.rows(queue, messages, plan):
                 rows.append(row)
                 remaining -= 1

@@ -92,6 +92,8 @@ class ReaderReporter:
             self.status, reported_at=status.reported_at, paused_until=status.paused_until
         )
         changed = status != before
-        if changed or status.reported_at - self.status.reported_at >= REPORT_S:
+        pause_extended = status.paused_until - self.status.paused_until >= REPORT_S
+        is_due = status.reported_at - self.status.reported_at >= REPORT_S
+        if changed or pause_extended or is_due:
             self.status = status
             self._write(status)

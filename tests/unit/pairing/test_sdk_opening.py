@@ -3,7 +3,7 @@
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
@@ -144,6 +144,15 @@ def test_step_that_was_not_abandoned_does_not_clean_up() -> None:
     assert not cleaned_up.is_set()
 
 
+@pytest.fixture
+def default_interrupt() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt. A Spark session of another test may have replaced that."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("default_interrupt")
 def test_keyboard_interrupt_reaches_the_caller_and_abandons_the_step() -> None:
     blocking, late = Blocking(), threading.Event()
     main = threading.get_ident()

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from pairbus.spark.outcome import Outcome
-from pairbus.syphon.reader_status import ReaderStatus
+from pairbus.syphon.reader_status import ReaderReporter, ReaderStatus
 from pairbus.syphon.status import MAX_LOCK_S, STARTUP_S, combine, find_problem
 from pairbus.syphon.writer_status import WriterStatus
 
@@ -165,3 +165,12 @@ def test_paused_reader_that_stops_reporting_is_a_problem():
     assert problem(START + LIMIT_S + STARTUP_S + 1, paused) == (
         "the backlog reader stopped reporting"
     )
+
+
+def test_pause_is_written_at_once_and_its_renewal_once_a_second() -> None:
+    clock, written = iter([START, START, START + 0.2, START + 0.4, START + 1.2]), []
+    reporter = ReaderReporter(written.append, lambda: next(clock))
+    reporter.report(waiting=True)
+    for pause_s in (10, 10, 10, 10):
+        reporter.report(waiting=True, pause_s=pause_s)
+    assert [status.paused_until for status in written] == [0, START + 10, START + 11.2]
