@@ -82,6 +82,7 @@ def planned(tmp_path: Path) -> Iterator[Planned]:
         connections.close_all()
 
 
+@pytest.mark.unlimited  # more messages than the Standard tier takes in a second
 @pytest.mark.rule("Y8")
 def test_one_message_of_each_queue_is_received_for_a_dead_primary(planned: Planned) -> None:
     for queue in range(2):

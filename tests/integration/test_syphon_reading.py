@@ -118,6 +118,7 @@ def test_messages_without_sessions_cost_no_peek(tasks: Tasks) -> None:
     assert tasks.metered()["peek"] == 0
 
 
+@pytest.mark.unlimited  # more messages than the Standard tier takes in a second
 @pytest.mark.rule("Y10")
 def test_large_batch_of_sessions_costs_one_peek(tasks: Tasks) -> None:
     path = tasks.backlog.path("orders")
@@ -131,6 +132,7 @@ def test_large_batch_of_sessions_costs_one_peek(tasks: Tasks) -> None:
     assert tasks.metered()["peek"] == 1
 
 
+@pytest.mark.unlimited  # more messages than the Standard tier takes in a second
 @pytest.mark.rule("Y10")
 def test_task_stops_receiving_when_many_messages_wait_for_others(tasks: Tasks) -> None:
     path = tasks.backlog.path("orders")
@@ -177,6 +179,7 @@ def test_late_task_renews_the_lock_of_its_first_message(tasks: Tasks) -> None:
     assert tasks.backlog.left() == 0
 
 
+@pytest.mark.unlimited  # more messages than the Standard tier takes in a second
 @pytest.mark.rule("Y13")
 def test_messages_with_short_locks_are_received_and_sent_once(
     namespaces: tuple[LocalNamespace, LocalNamespace], tmp_path: Path

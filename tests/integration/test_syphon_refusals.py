@@ -185,6 +185,7 @@ def test_attach_that_is_refused_after_a_lost_link_leaves_all_messages(
     assert "no link for you" in outcome.errors[path]
 
 
+@pytest.mark.unlimited  # more messages than the Standard tier takes in a second
 @pytest.mark.rule("S12")
 @pytest.mark.parametrize("bad", [0, 1, 250, 498, 499])
 def test_one_bad_message_in_a_batch_takes_few_deliveries(
@@ -203,6 +204,7 @@ def test_one_bad_message_in_a_batch_takes_few_deliveries(
     assert not batching_for(backlog.options, path).refused
 
 
+@pytest.mark.unlimited  # more messages than the Standard tier takes in a second
 def test_batch_of_bad_messages_is_hardly_sent_more_often_than_individually(
     backlog: BacklogQueue, detacher: Detacher
 ) -> None:
@@ -214,6 +216,7 @@ def test_batch_of_bad_messages_is_hardly_sent_more_often_than_individually(
     assert len(detacher.message_counts) <= 200 + 10
 
 
+@pytest.mark.unlimited  # more messages than the Standard tier takes in a second
 def test_transient_failure_of_a_part_leaves_the_rest_in_order(
     backlog: BacklogQueue, detacher: Detacher
 ) -> None:
@@ -230,6 +233,7 @@ def test_transient_failure_of_a_part_leaves_the_rest_in_order(
     assert moved(backlog, path) == numbered(4)
 
 
+@pytest.mark.unlimited  # more messages than the Standard tier takes in a second
 def test_entity_that_is_deleted_in_the_middle_dead_letters_nothing(
     backlog: BacklogQueue, detacher: Detacher
 ) -> None:
@@ -243,6 +247,7 @@ def test_entity_that_is_deleted_in_the_middle_dead_letters_nothing(
     assert (outcome.dead_lettered, outcome.left) == ({}, {path: 3})
 
 
+@pytest.mark.unlimited  # more messages than the Standard tier takes in a second
 @pytest.mark.rule("S12")
 def test_batches_in_flight_are_sent_individually_once_one_has_shown_that_batches_are_refused(
     backlog: BacklogQueue, detacher: Detacher, monkeypatch: pytest.MonkeyPatch
