@@ -161,7 +161,8 @@ def test_batch_that_becomes_too_large_is_split(
     sizes = [len(delivery.payload) for delivery in deliveries.new(namespace, path)]
     assert max(sizes) > MAX_BATCH_SIZE_PREMIUM
     assert (outcome.moved, outcome.dead_lettered, outcome.left) == ({path: 10}, {}, {})
-    assert ids(namespace, path) == [str(n) for n in range(10)]
+    # What was in flight is sent again, so it may be stored twice.
+    assert set(ids(namespace, path)) == {str(n) for n in range(10)}
 
 
 @pytest.mark.rule("S12", "Y5")
