@@ -161,8 +161,9 @@ def test_batch_that_becomes_too_large_is_split(
     sizes = [len(delivery.payload) for delivery in deliveries.new(namespace, path)]
     assert max(sizes) > MAX_BATCH_SIZE_PREMIUM
     assert (outcome.moved, outcome.dead_lettered, outcome.left) == ({path: 10}, {}, {})
-    # What was in flight is sent again, so it may be stored twice.
-    assert set(ids(namespace, path)) == {str(n) for n in range(10)}
+    # The parts of the batch may arrive after a message that was sent behind it. Without sessions,
+    # the order is not promised.
+    assert sorted(ids(namespace, path)) == [str(n) for n in range(10)]
 
 
 @pytest.mark.rule("S12", "Y5")
