@@ -15,36 +15,23 @@ from pairbus.cli.backlog_command import (
     report_search,
     run_command,
 )
+from pairbus.cli.backlog_options import BacklogOptions
 from pairbus.cli.backlog_screen import PeekProgress, print_destinations
-from pairbus.cli.configuration_options import ConfigFile, PairingName
 from pairbus.cli.console import consoles, print_json, print_warning
-from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
-from pairbus.cli.pairing_options import (
-    DEFAULT_BACKLOG_QUEUES,
-    AsJson,
-    ExpectedQueues,
-    OptionalPrimary,
-    PairingSettings,
-    PrimaryName,
-    Secondary,
-    Timeout,
-)
+from pairbus.cli.network_options import NetworkOptions
+from pairbus.cli.option_groups import with_option_groups
+from pairbus.cli.pairing_options import AsJson, Timeout
 
 EXAMPLE = "Example: PAIRBUS_SECONDARY=… pairbus backlog destinations --primary-name orders"
 
 
+@with_option_groups
 def destinations(
-    secondary: Secondary,
-    primary: OptionalPrimary = None,
-    primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = DEFAULT_BACKLOG_QUEUES,
-    config: ConfigFile = None,
-    pairing: PairingName = None,
+    *,
+    options: BacklogOptions,
     dead_letters: DeadLetters = False,
     timeout: Timeout = 30,
-    transport: Transport = "tcp",
-    proxy: ProxyUrl = None,
-    ca_file: CaFile = None,
+    network: NetworkOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show totals of the backlog by destination: messages, size, age, and messages without one.
@@ -60,13 +47,6 @@ def destinations(
     invalid option; 4 stopped before the whole backlog was read.
     """
     out, err = consoles()
-    settings = PairingSettings(
-        primary=primary,
-        secondary=secondary,
-        primary_name=primary_name,
-        backlog_queues=backlog_queues,
-        network=NetworkOptions(transport, proxy, ca_file),
-    )
 
     def run(target: InspectionTarget) -> int:
         summaries = DestinationSummaries()
@@ -108,7 +88,7 @@ def destinations(
 
     run_command(
         err,
-        lambda: settings.target(timeout),
+        lambda: options.settings(network).target(timeout),
         run,
     )
 

@@ -14,37 +14,24 @@ from pairbus.cli.backlog_command import (
     run_command,
     warn_of_queues,
 )
+from pairbus.cli.backlog_options import BacklogOptions
 from pairbus.cli.backlog_screen import print_queues
-from pairbus.cli.configuration_options import ConfigFile, PairingName
 from pairbus.cli.console import consoles, print_error, print_json, print_warning
-from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
-from pairbus.cli.pairing_options import (
-    DEFAULT_BACKLOG_QUEUES,
-    AsJson,
-    ExpectedQueues,
-    OptionalPrimary,
-    PairingSettings,
-    PrimaryName,
-    Secondary,
-    Timeout,
-)
+from pairbus.cli.network_options import NetworkOptions
+from pairbus.cli.option_groups import with_option_groups
+from pairbus.cli.pairing_options import AsJson, Timeout
 
 EXAMPLE = "Example: PAIRBUS_SECONDARY=… pairbus backlog list --primary-name orders"
 PEEK_COUNT = 100
 """The number of messages of each queue that are peeked if the namespace returns no counts."""
 
 
+@with_option_groups
 def list_queues(
-    secondary: Secondary,
-    primary: OptionalPrimary = None,
-    primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = DEFAULT_BACKLOG_QUEUES,
-    config: ConfigFile = None,
-    pairing: PairingName = None,
+    *,
+    options: BacklogOptions,
     timeout: Timeout = 30,
-    transport: Transport = "tcp",
-    proxy: ProxyUrl = None,
-    ca_file: CaFile = None,
+    network: NetworkOptions,
     as_json: AsJson = False,
 ) -> None:
     """List the backlog queues with their messages, dead letters, size and age.
@@ -59,13 +46,6 @@ def list_queues(
     invalid option.
     """
     out, err = consoles()
-    settings = PairingSettings(
-        primary=primary,
-        secondary=secondary,
-        primary_name=primary_name,
-        backlog_queues=backlog_queues,
-        network=NetworkOptions(transport, proxy, ca_file),
-    )
 
     def run(target: InspectionTarget) -> int:
         backlog = inspect_backlog(target, list_backlog_queues(target), peek_count=PEEK_COUNT)
@@ -78,7 +58,7 @@ def list_queues(
 
     run_command(
         err,
-        lambda: settings.target(timeout),
+        lambda: options.settings(network).target(timeout),
         run,
     )
 

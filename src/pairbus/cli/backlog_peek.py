@@ -17,19 +17,12 @@ from pairbus.cli.backlog_command import (
     report_search,
     run_command,
 )
+from pairbus.cli.backlog_options import BacklogOptions
 from pairbus.cli.backlog_screen import print_messages
-from pairbus.cli.configuration_options import ConfigFile, PairingName
 from pairbus.cli.console import consoles, print_error, print_json
-from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
-from pairbus.cli.pairing_options import (
-    DEFAULT_BACKLOG_QUEUES,
-    ExpectedQueues,
-    OptionalPrimary,
-    PairingSettings,
-    PrimaryName,
-    Secondary,
-    Timeout,
-)
+from pairbus.cli.network_options import NetworkOptions
+from pairbus.cli.option_groups import with_option_groups
+from pairbus.cli.pairing_options import Timeout
 from pairbus.errors import ConfigurationError, EntityNotFound
 
 EXAMPLE = (
@@ -38,13 +31,10 @@ EXAMPLE = (
 )
 
 
+@with_option_groups
 def peek(
-    secondary: Secondary,
-    primary: OptionalPrimary = None,
-    primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = DEFAULT_BACKLOG_QUEUES,
-    config: ConfigFile = None,
-    pairing: PairingName = None,
+    *,
+    options: BacklogOptions,
     queue: Annotated[
         str | None,
         typer.Option(
@@ -59,9 +49,7 @@ def peek(
         typer.Option("--from", min=1, help="Sequence number to start from; needs --queue."),
     ] = None,
     timeout: Timeout = 30,
-    transport: Transport = "tcp",
-    proxy: ProxyUrl = None,
-    ca_file: CaFile = None,
+    network: NetworkOptions,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -81,13 +69,6 @@ def peek(
     exist; 2 invalid option.
     """
     out, err = consoles()
-    settings = PairingSettings(
-        primary=primary,
-        secondary=secondary,
-        primary_name=primary_name,
-        backlog_queues=backlog_queues,
-        network=NetworkOptions(transport, proxy, ca_file),
-    )
 
     def run(target: InspectionTarget) -> int:
         if queue is not None and not queue.strip("/ "):
@@ -120,7 +101,7 @@ def peek(
     needs_name = queue is None or is_index(queue)
     run_command(
         err,
-        lambda: settings.target(timeout, needs_name=needs_name),
+        lambda: options.settings(network).target(timeout, needs_name=needs_name),
         run,
     )
 

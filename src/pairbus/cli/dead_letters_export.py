@@ -15,37 +15,23 @@ from pairbus.cli.backlog_command import DONE, FAILED, now_ms
 from pairbus.cli.console import consoles, print_error
 from pairbus.cli.dead_letters_command import run_command
 from pairbus.cli.dead_letters_options import (
-    DeadLetterPrimary,
-    DeadLetterSecondary,
-    Destinations,
-    Entities,
-    LedgerFolder,
+    ChosenLetters,
+    DeadLetterQueues,
+    LedgerOptions,
     MaxCount,
-    Namespace,
-    NoLedger,
-    Queues,
-    Reasons,
-    Since,
-    SourceOptions,
-    Until,
-    choice_of,
-    usage_of,
 )
 from pairbus.cli.dead_letters_screen import RedriveScreen, dead_letters
-from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
-from pairbus.cli.pairing_options import ExpectedQueues, PrimaryName, Timeout
+from pairbus.cli.network_options import NetworkOptions
+from pairbus.cli.option_groups import with_option_groups
+from pairbus.cli.pairing_options import Timeout
 
 EXAMPLE = "Example: PAIRBUS_PRIMARY=… pairbus dead-letters export --entity orders -o orders.jsonl"
 
 
+@with_option_groups
 def export(
-    primary: DeadLetterPrimary = None,
-    secondary: DeadLetterSecondary = None,
-    primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = 10,
-    entity: Entities = None,
-    namespace: Namespace = "primary",
-    queue: Queues = None,
+    *,
+    queues: DeadLetterQueues,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -56,17 +42,11 @@ def export(
             dir_okay=False,
         ),
     ] = None,
-    reason: Reasons = None,
-    destination: Destinations = None,
-    since: Since = None,
-    until: Until = None,
+    chosen: ChosenLetters,
     count: MaxCount = None,
-    ledger: LedgerFolder = None,
-    no_ledger: NoLedger = False,
+    ledger: LedgerOptions,
     timeout: Timeout = 30,
-    transport: Transport = "tcp",
-    proxy: ProxyUrl = None,
-    ca_file: CaFile = None,
+    network: NetworkOptions,
 ) -> None:
     """Write dead letters to a file, one JSON object in each line, without receiving them.
 
@@ -77,24 +57,13 @@ def export(
     Exit status: 0 done; 1 failed; 2 invalid option.
     """
     _, err = consoles()
-    options = SourceOptions(
-        primary=primary,
-        secondary=secondary,
-        primary_name=primary_name,
-        backlog_queues=backlog_queues,
-        entities=entity,
-        namespace=namespace,
-        queues=queue,
-        timeout_s=timeout,
-        network=NetworkOptions(transport, proxy, ca_file),
-    )
 
     def run() -> int:
-        choice = choice_of(reason, destination, since, until, count)
-        source = options.source(err)
+        choice = chosen.choice(count)
+        source = queues.source(err, timeout, network)
         if source is None:
             return FAILED
-        usage = usage_of(source, ledger, no_ledger=no_ledger)
+        usage = ledger.usage(source)
         with RedriveScreen(err, "reading dead letters", None) as screen:
             messages = peek_dead_letters(
                 source, choice=choice, usage=usage, on_peeked=screen.show_count

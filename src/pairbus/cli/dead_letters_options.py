@@ -1,6 +1,6 @@
 """Options that the `pairbus dead-letters` commands share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,13 @@ from pairbus.backlog.target import InspectionTarget, parse_namespace
 from pairbus.cli.backlog_command import now_ms, report_search
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.network_options import NetworkOptions
-from pairbus.cli.pairing_options import PairingSettings, require_credentials
+from pairbus.cli.pairing_options import (
+    DEFAULT_BACKLOG_QUEUES,
+    ExpectedQueues,
+    PairingSettings,
+    PrimaryName,
+    require_credentials,
+)
 from pairbus.cli.times import parse_time
 from pairbus.errors import ConfigurationError
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
@@ -108,43 +114,45 @@ NoLedger = Annotated[bool, typer.Option("--no-ledger", help="Write no ledger.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
-    """The values of the options that name dead-letter queues."""
+class DeadLetterQueues:
+    """The options that name dead-letter queues."""
 
-    primary: str | None
-    secondary: str | None
-    primary_name: str | None
-    backlog_queues: int
-    entities: list[str] | None
-    namespace: str
-    queues: list[int] | None
-    timeout_s: float
-    network: NetworkOptions
+    primary: DeadLetterPrimary = field(default=None, repr=False)
+    secondary: DeadLetterSecondary = field(default=None, repr=False)
+    primary_name: PrimaryName = None
+    backlog_queues: ExpectedQueues = DEFAULT_BACKLOG_QUEUES
+    entity: Entities = None
+    namespace: Namespace = "primary"
+    queue: Queues = None
 
-    def source(self, err: Console, *, to: str | None = None) -> DeadLetterSource | None:
+    def source(
+        self, err: Console, timeout_s: float, network: NetworkOptions, *, to: str | None = None
+    ) -> DeadLetterSource | None:
         """Return the dead-letter queues that the options name, or None, with an error printed, if
         no backlog queue exists. Raises ConfigurationError and the errors of the client."""
         if self.namespace not in ROLES:
             raise ConfigurationError(
                 f"--namespace: {self.namespace!r} is not valid. Use primary or secondary."
             )
-        if self.entities:
-            if self.queues:
+        if self.entity:
+            if self.queue:
                 raise ConfigurationError("Use --entity or --queue, not both.")
-            namespace = self._namespace(self.namespace)
-            return DeadLetterSource(namespace=namespace, entities=tuple(self.entities), to=to)
-        return self._backlog(err, to)
+            namespace = self._namespace(self.namespace, timeout_s, network)
+            return DeadLetterSource(namespace=namespace, entities=tuple(self.entity), to=to)
+        return self._backlog(err, timeout_s, network, to)
 
-    def _namespace(self, role: str) -> ClientOptions:
+    def _namespace(self, role: str, timeout_s: float, network: NetworkOptions) -> ClientOptions:
         text = self.primary if role == "primary" else self.secondary
         if text is None:
             raise ConfigurationError(
                 f"The {role} is missing. Add --{role}, or set PAIRBUS_{role.upper()}."
             )
         require_credentials(text)
-        return parse_namespace(role, text, timeout_s=self.timeout_s, **self.network.client_fields())
+        return parse_namespace(role, text, timeout_s=timeout_s, **network.client_fields())
 
-    def _backlog(self, err: Console, to: str | None) -> DeadLetterSource | None:
+    def _backlog(
+        self, err: Console, timeout_s: float, network: NetworkOptions, to: str | None
+    ) -> DeadLetterSource | None:
         if self.secondary is None:
             raise ConfigurationError(
                 "The secondary is missing, which holds the backlog queues. Add --secondary, or set "
@@ -155,9 +163,9 @@ class SourceOptions:
             secondary=self.secondary,
             primary_name=self.primary_name,
             backlog_queues=self.backlog_queues,
-            network=self.network,
+            network=network,
         )
-        target = settings.target(self.timeout_s, needs_primary=self.primary is not None)
+        target = settings.target(timeout_s, needs_primary=self.primary is not None)
         entities = self._backlog_entities(err, target)
         if entities is None:
             return None
@@ -170,8 +178,8 @@ class SourceOptions:
         )
 
     def _backlog_entities(self, err: Console, target: InspectionTarget) -> tuple[str, ...] | None:
-        if self.queues:
-            return tuple(target.queue_path(str(index)) for index in dict.fromkeys(self.queues))
+        if self.queue:
+            return tuple(target.queue_path(str(index)) for index in dict.fromkeys(self.queue))
         search = list_backlog_queues(target).search()
         with connected(target.secondary) as client:
             search_queues(client, search)
@@ -180,28 +188,38 @@ class SourceOptions:
         return tuple(search.path(index) for index in search.found)
 
 
-def choice_of(
-    reasons: list[str] | None,
-    destinations: list[str] | None,
-    since: str | None,
-    until: str | None,
-    count: int | None = None,
-) -> DeadLetterFilter:
-    """Return the filter of the options. Raises ConfigurationError."""
-    time_ms = now_ms()
-    return DeadLetterFilter(
-        reasons=tuple(reasons or ()),
-        destinations=tuple(destinations or ()),
-        since_ms=parse_time("--since", since, time_ms),
-        until_ms=parse_time("--until", until, time_ms),
-        count=count,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenLetters:
+    """The options that select dead letters of these queues."""
+
+    reason: Reasons = None
+    destination: Destinations = None
+    since: Since = None
+    until: Until = None
+
+    def choice(self, count: int | None = None) -> DeadLetterFilter:
+        """Return the filter. Raises ConfigurationError."""
+        time_ms = now_ms()
+        return DeadLetterFilter(
+            reasons=tuple(self.reason or ()),
+            destinations=tuple(self.destination or ()),
+            since_ms=parse_time("--since", self.since, time_ms),
+            until_ms=parse_time("--until", self.until, time_ms),
+            count=count,
+        )
 
 
-def usage_of(source: DeadLetterSource, folder: Path | None, *, no_ledger: bool) -> UsageRecorder:
-    """Return the recorder of billable operations."""
-    if no_ledger:
-        return NO_USAGE
-    target = source.target or source.namespace
-    path = str((folder or ledger_folder()).absolute())
-    return UsageRecorder.create(path, target, source.namespace)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerOptions:
+    """The options of the ledger."""
+
+    ledger: LedgerFolder = None
+    no_ledger: NoLedger = False
+
+    def usage(self, source: DeadLetterSource) -> UsageRecorder:
+        """Return the recorder of billable operations."""
+        if self.no_ledger:
+            return NO_USAGE
+        target = source.target or source.namespace
+        path = str((self.ledger or ledger_folder()).absolute())
+        return UsageRecorder.create(path, target, source.namespace)

@@ -9,52 +9,28 @@ from pairbus.cli.backlog_command import DONE, FAILED, now_ms
 from pairbus.cli.backlog_screen import print_messages
 from pairbus.cli.console import consoles, print_json
 from pairbus.cli.dead_letters_command import run_command
-from pairbus.cli.dead_letters_options import (
-    DeadLetterPrimary,
-    DeadLetterSecondary,
-    Destinations,
-    Entities,
-    LedgerFolder,
-    Namespace,
-    NoLedger,
-    Queues,
-    Reasons,
-    Since,
-    SourceOptions,
-    Until,
-    choice_of,
-    usage_of,
-)
-from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
-from pairbus.cli.pairing_options import ExpectedQueues, PrimaryName, Timeout
+from pairbus.cli.dead_letters_options import ChosenLetters, DeadLetterQueues, LedgerOptions
+from pairbus.cli.network_options import NetworkOptions
+from pairbus.cli.option_groups import with_option_groups
+from pairbus.cli.pairing_options import Timeout
 from pairbus.errors import ConfigurationError
 
 EXAMPLE = "Example: PAIRBUS_PRIMARY=… pairbus dead-letters peek --entity orders --count 5"
 
 
+@with_option_groups
 def peek(
-    primary: DeadLetterPrimary = None,
-    secondary: DeadLetterSecondary = None,
-    primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = 10,
-    entity: Entities = None,
-    namespace: Namespace = "primary",
-    queue: Queues = None,
-    reason: Reasons = None,
-    destination: Destinations = None,
-    since: Since = None,
-    until: Until = None,
+    *,
+    queues: DeadLetterQueues,
+    chosen: ChosenLetters,
     count: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 10,
     from_sequence: Annotated[
         int | None,
         typer.Option("--from", min=1, help="Sequence number to start from; for one queue only."),
     ] = None,
-    ledger: LedgerFolder = None,
-    no_ledger: NoLedger = False,
+    ledger: LedgerOptions,
     timeout: Timeout = 30,
-    transport: Transport = "tcp",
-    proxy: ProxyUrl = None,
-    ca_file: CaFile = None,
+    network: NetworkOptions,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -71,21 +47,10 @@ def peek(
     Exit status: 0 done; 1 failed; 2 invalid option.
     """
     out, err = consoles()
-    options = SourceOptions(
-        primary=primary,
-        secondary=secondary,
-        primary_name=primary_name,
-        backlog_queues=backlog_queues,
-        entities=entity,
-        namespace=namespace,
-        queues=queue,
-        timeout_s=timeout,
-        network=NetworkOptions(transport, proxy, ca_file),
-    )
 
     def run() -> int:
-        choice = choice_of(reason, destination, since, until, count)
-        source = options.source(err)
+        choice = chosen.choice(count)
+        source = queues.source(err, timeout, network)
         if source is None:
             return FAILED
         if from_sequence is not None and len(source.entities) > 1:
@@ -97,7 +62,7 @@ def peek(
             peek_dead_letters(
                 source,
                 choice=choice,
-                usage=usage_of(source, ledger, no_ledger=no_ledger),
+                usage=ledger.usage(source),
                 from_sequence=from_sequence or 1,
             )
         )

@@ -12,22 +12,11 @@ from pairbus.cli.cancellation import cancel_on_signal
 from pairbus.cli.console import consoles, print_json, print_warning
 from pairbus.cli.dead_letters_command import run_command, where
 from pairbus.cli.dead_letters_options import (
-    DeadLetterPrimary,
-    DeadLetterSecondary,
-    Destinations,
-    Entities,
-    LedgerFolder,
+    ChosenLetters,
+    DeadLetterQueues,
+    LedgerOptions,
     MaxCount,
     MaxRate,
-    Namespace,
-    NoLedger,
-    Queues,
-    Reasons,
-    Since,
-    SourceOptions,
-    Until,
-    choice_of,
-    usage_of,
 )
 from pairbus.cli.dead_letters_screen import (
     RedriveScreen,
@@ -35,37 +24,28 @@ from pairbus.cli.dead_letters_screen import (
     print_outcome,
     print_plan,
 )
-from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
-from pairbus.cli.pairing_options import AsJson, ExpectedQueues, PrimaryName, Timeout
+from pairbus.cli.network_options import NetworkOptions
+from pairbus.cli.option_groups import with_option_groups
+from pairbus.cli.pairing_options import AsJson, Timeout
 
 INCOMPLETE = 3
 EXAMPLE = "Example: PAIRBUS_PRIMARY=… pairbus dead-letters purge --entity orders --until 30d"
 
 
+@with_option_groups
 def purge(
-    primary: DeadLetterPrimary = None,
-    secondary: DeadLetterSecondary = None,
-    primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = 10,
-    entity: Entities = None,
-    namespace: Namespace = "primary",
-    queue: Queues = None,
-    reason: Reasons = None,
-    destination: Destinations = None,
-    since: Since = None,
-    until: Until = None,
+    *,
+    queues: DeadLetterQueues,
+    chosen: ChosenLetters,
     count: MaxCount = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show how many would be deleted.")
     ] = False,
     max_rate: MaxRate = None,
-    ledger: LedgerFolder = None,
-    no_ledger: NoLedger = False,
+    ledger: LedgerOptions,
     timeout: Timeout = 30,
-    transport: Transport = "tcp",
-    proxy: ProxyUrl = None,
-    ca_file: CaFile = None,
+    network: NetworkOptions,
     as_json: AsJson = False,
 ) -> None:
     """Delete dead letters for good, after a confirmation. Later ones stay.
@@ -76,24 +56,13 @@ def purge(
     locked them; 4 not confirmed, or stopped.
     """
     out, err = consoles()
-    options = SourceOptions(
-        primary=primary,
-        secondary=secondary,
-        primary_name=primary_name,
-        backlog_queues=backlog_queues,
-        entities=entity,
-        namespace=namespace,
-        queues=queue,
-        timeout_s=timeout,
-        network=NetworkOptions(transport, proxy, ca_file),
-    )
 
     def run() -> int:
-        choice = choice_of(reason, destination, since, until, count)
-        source = options.source(err)
+        choice = chosen.choice(count)
+        source = queues.source(err, timeout, network)
         if source is None:
             return FAILED
-        usage = usage_of(source, ledger, no_ledger=no_ledger)
+        usage = ledger.usage(source)
         with RedriveScreen(err, "reading dead letters", None) as screen:
             plan = plan_redrive(source, choice=choice, usage=usage, on_peeked=screen.show_count)
         if dry_run:

@@ -11,28 +11,18 @@ from pairbus.cli.backlog_command import DONE, FAILED
 from pairbus.cli.console import consoles, print_warning
 from pairbus.cli.dead_letters_command import run_command
 from pairbus.cli.dead_letters_options import (
-    DeadLetterPrimary,
-    DeadLetterSecondary,
-    Destinations,
-    Entities,
-    LedgerFolder,
+    ChosenLetters,
+    DeadLetterQueues,
+    LedgerOptions,
     MaxCount,
     MaxRate,
-    Namespace,
-    NoLedger,
-    Queues,
-    Reasons,
-    Since,
-    SourceOptions,
-    Until,
-    choice_of,
-    usage_of,
 )
 from pairbus.cli.dead_letters_screen import RedriveScreen, dead_letters, print_plan
 from pairbus.cli.default_paths import redrive_folder
 from pairbus.cli.formatting import utc_time
-from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
-from pairbus.cli.pairing_options import AsJson, ExpectedQueues, PrimaryName, Timeout
+from pairbus.cli.network_options import NetworkOptions
+from pairbus.cli.option_groups import with_option_groups
+from pairbus.cli.pairing_options import AsJson, Timeout
 from pairbus.cli.redrive_run import RedriveRun
 
 EXAMPLE = (
@@ -41,18 +31,11 @@ EXAMPLE = (
 )
 
 
+@with_option_groups
 def redrive(
-    primary: DeadLetterPrimary = None,
-    secondary: DeadLetterSecondary = None,
-    primary_name: PrimaryName = None,
-    backlog_queues: ExpectedQueues = 10,
-    entity: Entities = None,
-    namespace: Namespace = "primary",
-    queue: Queues = None,
-    reason: Reasons = None,
-    destination: Destinations = None,
-    since: Since = None,
-    until: Until = None,
+    *,
+    queues: DeadLetterQueues,
+    chosen: ChosenLetters,
     count: MaxCount = None,
     to: Annotated[
         str | None,
@@ -97,12 +80,9 @@ def redrive(
             "runs on this machine, in local mode."
         ),
     ] = None,
-    ledger: LedgerFolder = None,
-    no_ledger: NoLedger = False,
+    ledger: LedgerOptions,
     timeout: Timeout = 30,
-    transport: Transport = "tcp",
-    proxy: ProxyUrl = None,
-    ca_file: CaFile = None,
+    network: NetworkOptions,
     as_json: AsJson = False,
 ) -> None:
     """Move dead letters back to where they were going, as they were sent.
@@ -124,27 +104,16 @@ def redrive(
     does not accept messages; 4 stopped.
     """
     out, err = consoles()
-    options = SourceOptions(
-        primary=primary,
-        secondary=secondary,
-        primary_name=primary_name,
-        backlog_queues=backlog_queues,
-        entities=entity,
-        namespace=namespace,
-        queues=queue,
-        timeout_s=timeout,
-        network=NetworkOptions(transport, proxy, ca_file),
-    )
 
     def run() -> int:
-        choice = choice_of(reason, destination, since, until, count)
-        source = options.source(err, to=to)
+        choice = chosen.choice(count)
+        source = queues.source(err, timeout, network, to=to)
         if source is None:
             return FAILED
         source = replace(source, ignore_duplicate_detection=ignore_duplicate_detection)
         source.require_destinations()
-        usage = usage_of(source, ledger, no_ledger=no_ledger)
-        journal = RedriveJournal(redrive_folder(), source, choice, (since, until))
+        usage = ledger.usage(source)
+        journal = RedriveJournal(redrive_folder(), source, choice, (chosen.since, chosen.until))
         interrupted = None if restart or dry_run else journal.load()
         with RedriveScreen(err, "reading dead letters", None) as screen:
             plan = plan_redrive(

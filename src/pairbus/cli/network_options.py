@@ -48,11 +48,11 @@ CaFile = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """The values of these options."""
+    """These options, as a group of a command."""
 
-    transport: str = "tcp"
-    proxy: str | None = None
-    ca_file: Path | None = None
+    transport: Transport = "tcp"
+    proxy: ProxyUrl = None
+    ca_file: CaFile = None
 
     def client_fields(self) -> dict[str, Any]:
         """Return the fields of ClientOptions. Raises ConfigurationError."""

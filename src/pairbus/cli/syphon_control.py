@@ -1,7 +1,7 @@
 """`pairbus syphon control`: pause a running syphon, and change its rates."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +11,7 @@ from pairbus.backlog.syphon_control import Control, ControlFile
 from pairbus.cli.configuration_options import ConfigFile, PairingName
 from pairbus.cli.console import consoles, print_error, print_json, print_warning
 from pairbus.cli.default_paths import control_file as default_control_file
+from pairbus.cli.option_groups import with_option_groups
 from pairbus.cli.pairing_options import AsJson, OptionalPrimary, PrimaryName
 from pairbus.errors import ConfigurationError, PairbusError
 from pairbus.servicebus.addresses import namespace_name
@@ -41,14 +42,41 @@ ControlPath = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlledSyphon:
+    """The options that name a syphon on this machine."""
+
+    primary: OptionalPrimary = field(default=None, repr=False)
+    primary_name: PrimaryName = None
+    config: ConfigFile = None
+    pairing: PairingName = None
+    control_file: ControlPath = None
+
+    def path(self) -> Path:
+        """Return the path of its control file. Raises ConfigurationError."""
+        return self.control_file or default_control_file(self._name())
+
+    def _name(self) -> str:
+        name = self.primary_name
+        if name is None and self.primary is not None:
+            host = self.primary
+            if is_connection_string(host):
+                host = NamespaceAccess.from_connection_string(host).host
+            name = namespace_name(host)
+        if name is None:
+            raise ConfigurationError(
+                "The name of the primary is missing. Add --primary-name NAME, --pairing NAME or "
+                "--control-file FILE."
+            )
+        return name
+
+
 @app.command(epilog=EXAMPLE.format("pause"))
+@with_option_groups
 def pause(
+    *,
     destination: Destination = None,
-    primary: OptionalPrimary = None,
-    primary_name: PrimaryName = None,
-    config: ConfigFile = None,
-    pairing: PairingName = None,
-    control_file: ControlPath = None,
+    syphon: ControlledSyphon,
 ) -> None:
     """Pause the syphon on this machine, or one destination.
 
@@ -57,36 +85,32 @@ def pause(
 
     Exit status: 0 done; 2 invalid option.
     """
-    _update(primary, primary_name, control_file, lambda control: control.pause(destination))
+    _update(syphon, lambda control: control.pause(destination))
 
 
 @app.command(epilog=EXAMPLE.format("resume"))
+@with_option_groups
 def resume(
+    *,
     destination: Destination = None,
-    primary: OptionalPrimary = None,
-    primary_name: PrimaryName = None,
-    config: ConfigFile = None,
-    pairing: PairingName = None,
-    control_file: ControlPath = None,
+    syphon: ControlledSyphon,
 ) -> None:
     """Resume a paused syphon and all its destinations, or one destination.
 
     Exit status: 0 done; 2 invalid option.
     """
-    _update(primary, primary_name, control_file, lambda control: control.resume(destination))
+    _update(syphon, lambda control: control.resume(destination))
 
 
 @app.command(epilog=EXAMPLE.format("rate 200"))
+@with_option_groups
 def rate(
+    *,
     rate: Annotated[
         str, typer.Argument(metavar="RATE", help="Messages a second, or none for no limit here.")
     ],
     destination: Destination = None,
-    primary: OptionalPrimary = None,
-    primary_name: PrimaryName = None,
-    config: ConfigFile = None,
-    pairing: PairingName = None,
-    control_file: ControlPath = None,
+    syphon: ControlledSyphon,
 ) -> None:
     """Limit the rate of the syphon, or of one destination, until it is changed again.
 
@@ -94,28 +118,21 @@ def rate(
 
     Exit status: 0 done; 2 invalid option.
     """
-    _update(
-        primary,
-        primary_name,
-        control_file,
-        lambda control: control.set_max_rate(_parse_rate(rate), destination),
-    )
+    _update(syphon, lambda control: control.set_max_rate(_parse_rate(rate), destination))
 
 
 @app.command(epilog=EXAMPLE.format("status"))
+@with_option_groups
 def status(
-    primary: OptionalPrimary = None,
-    primary_name: PrimaryName = None,
-    config: ConfigFile = None,
-    pairing: PairingName = None,
-    control_file: ControlPath = None,
+    *,
+    syphon: ControlledSyphon,
     as_json: AsJson = False,
 ) -> None:
     """Show what was set, and if a syphon that uses it is running.
 
     Exit status: 0 done; 2 invalid option.
     """
-    _update(primary, primary_name, control_file, None, as_json=as_json)
+    _update(syphon, None, as_json=as_json)
 
 
 def _parse_rate(text: str) -> float | None:
@@ -128,9 +145,7 @@ def _parse_rate(text: str) -> float | None:
 
 
 def _update(
-    primary: str | None,
-    primary_name: str | None,
-    path: Path | None,
+    syphon: ControlledSyphon,
     change: Callable[[Control], Control] | None,
     *,
     as_json: bool = False,
@@ -138,25 +153,12 @@ def _update(
     """Change the control file, if there is a change, and show its content."""
     err = consoles()[1]
     try:
-        file = ControlFile(path or default_control_file(_name(primary, primary_name)))
+        file = ControlFile(syphon.path())
         control = file.read() if change is None else file.update(change)
     except (PairbusError, OSError) as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
     _show(file, control, as_json=as_json)
-
-
-def _name(primary: str | None, primary_name: str | None) -> str:
-    if primary_name is None and primary is not None:
-        if is_connection_string(primary):
-            primary = NamespaceAccess.from_connection_string(primary).host
-        primary_name = namespace_name(primary)
-    if primary_name is None:
-        raise ConfigurationError(
-            "The name of the primary is missing. Add --primary-name NAME, --pairing NAME or "
-            "--control-file FILE."
-        )
-    return primary_name
 
 
 def _show(file: ControlFile, control: Control, *, as_json: bool) -> None:
