@@ -2,8 +2,7 @@
 
 import json
 import re
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -35,13 +34,10 @@ def start_syphon(backlog: Backlog) -> StartSyphon:
 
 
 @pytest.fixture
-def run_syphon(session: SparkSession, backlog: Backlog) -> Iterator[RunSyphon]:
+def run_syphon(session: SparkSession, backlog: Backlog) -> RunSyphon:
     """Run `pairbus syphon` for the backlog in this process, with the Spark of the tests."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     arguments = ("syphon", *backlog.arguments, *QUEUES)
-    yield lambda *options: run_here(*arguments, *options, **backlog.variables)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return lambda *options: run_here(*arguments, *options, **backlog.variables)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 A syphon that fails does not end the others. The exit status tells that one did.
 """
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from pairbus.cli.cancellation import cancel_on_signal
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.threads import run_in_thread
 from pairbus.spark.error_summary import error_summary
@@ -118,7 +117,10 @@ class PairingsRun:
 
     def run(self, out: Console, err: Console) -> int:
         """Run the syphons, and return the exit status."""
-        self._handle_signals()
+        with cancel_on_signal(self._stopped):
+            return self._run(out, err)
+
+    def _run(self, out: Console, err: Console) -> int:
         out.print("Starting Spark…")
         reported: set[str] = set()
         try:
@@ -145,15 +147,6 @@ class PairingsRun:
         while (status := run.status()) is not None and status.running and not status.started:
             if time.monotonic() >= deadline or self._stopped.wait(REFRESH_S):
                 return
-
-    def _handle_signals(self) -> None:
-        def handle(number: int, _: object) -> None:
-            if self._stopped.is_set():
-                os._exit(128 + number)  # Spark exits too, because its standard input is closed
-            self._stopped.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handle)
 
     def _show_progress(self, out: Console, err: Console, reported: set[str]) -> None:
         printed: dict[str, str] = {}

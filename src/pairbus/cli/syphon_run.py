@@ -1,7 +1,5 @@
 """One run of a syphon: its signals, its progress on the screen, its status file, its end."""
 
-import os
-import signal
 import threading
 import time
 from dataclasses import replace
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
+from pairbus.cli.cancellation import cancel_on_signal
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter
 from pairbus.cli.syphon_totals import total_lines
@@ -58,14 +57,14 @@ class SyphonRun:
     def run(self, out: Console, err: Console) -> int:
         """Run the syphon and return the exit status."""
         try:
-            return self._run(out, err)
+            with cancel_on_signal(self._stopped):
+                return self._run(out, err)
         except BaseException as exc:
             # The file must not say that the syphon runs when it does not.
             self._write_end(f"the command ended unexpectedly: {type(exc).__name__}: {exc}")
             raise
 
     def _run(self, out: Console, err: Console) -> int:
-        self._handle_signals()
         self._write_start()
         out.print("Starting Spark…")
         try:
@@ -100,15 +99,6 @@ class SyphonRun:
         if exit_status == DRAINED and not self._once:
             return "stopped"
         return {DRAINED: "drained", STUCK: "stuck", STOPPED: "stopped"}.get(exit_status, "failed")
-
-    def _handle_signals(self) -> None:
-        def handle(number: int, _: object) -> None:
-            if self._stopped.is_set():
-                os._exit(128 + number)  # Spark exits too, because its standard input is closed
-            self._stopped.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handle)
 
     def _show_progress(self, out: Console, err: Console, counter: "BacklogCounter") -> None:
         """Show the progress until the syphon ends or is stopped."""
