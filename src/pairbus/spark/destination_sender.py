@@ -16,7 +16,7 @@ from pairbus.spark.verdicts import Failure, Verdict, judge
 
 MAX_BATCH_MESSAGES = 500
 MAX_THROTTLED_SENDS = 20
-"""How often in a row deliveries are sent again that the namespace throttles."""
+"""The highest number of throttled deliveries in a row that are sent again."""
 MAX_THROTTLED_S = 5.0
 """If the namespace asks for a longer wait, messages are left instead: they are locked."""
 MAX_IN_FLIGHT = 4

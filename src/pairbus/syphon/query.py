@@ -38,7 +38,8 @@ from pairbus.syphon.transformation import Transform, select_rows
 
 TRIGGER = "200 milliseconds"
 PROGRESS_SETTING = "spark.sql.streaming.noDataProgressEventInterval"
-"""How often Spark updates the progress of a query that has nothing to do."""
+"""The setting of Spark for the interval between two updates of the progress of a query that has
+nothing to do."""
 SERVER_TMP = Path("/tmp")
 """The parent of temporary folders on a Spark Connect server."""
 NO_EXECUTORS_S = 30.0
