@@ -54,7 +54,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
             self._secondary,
             usage=self._usage,
             expired=self._expired,
-            pace=self._rate_plan.start(),
+            pace=self._rate_plan.start("send"),
             recorder=recorder,
         )
         for batch in iterator:
