@@ -57,13 +57,15 @@ class BatchBuilder:
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
         rate: DrainRate,
+        has_credits: Callable[[], bool],
+        rate_shares: int,
         pacer: Pacer,
-        partitions: int,
         control: LiveControl,
         wait: Callable[[float], object],
     ) -> None:
-        """`only` are the destinations that are moved; empty: all. At most `partitions` tasks run at
-        a time."""
+        """`only` are the destinations that are moved; empty: all. `has_credits` returns True if the
+        namespace of the backlog throttles by credits. The rate is divided among at most
+        `rate_shares` tasks."""
         self._only = only
         self._polls = polls
         self._occupied = OccupiedQueues(peeks.peek, polls.release)
@@ -71,8 +73,10 @@ class BatchBuilder:
         self._reporter = reporter
         self._writer_status = writer_status
         self._rate = rate
+        self._has_credits = has_credits
+        self._has_started = False
+        self._rate_shares = rate_shares
         self._pacer = pacer
-        self._partitions = partitions
         self._control = control
         self._wait = wait
         self._rates = DestinationRates()
@@ -99,6 +103,7 @@ class BatchBuilder:
         candidates = self._wait_for_destination(ready, waiting=waiting)
         if candidates is None:
             return None
+        self._start_rate()
         size = self._size(candidates, admission)
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(candidates.now))
         first_messages = self._polls.take({message.queue for message in candidates.messages})
@@ -154,6 +159,12 @@ class BatchBuilder:
         )
         return _Candidates(now, messages, writer, limits)
 
+    def _start_rate(self) -> None:
+        """Set the first limit, once. It waits for the answer of the namespace."""
+        if not self._has_started:
+            self._has_started = True
+            self._rate.start(time.time(), has_credits=self._has_credits())
+
     def _size(self, candidates: _Candidates, admission: Admission) -> int:
         writer, now = candidates.writer, time.time()
         return self._pacer.size(
@@ -178,7 +189,5 @@ class BatchBuilder:
             others = sum(count for path, count in moved if path not in allowances)
             if not self._limited_reads.is_due(candidates.now, others):
                 size = min(size, largest)
-        tasks = min(self._partitions, len(first_messages))
-        return BatchPlan(
-            size, first_messages, candidates.limits.blocked, limits, self._rate.plan(tasks)
-        )
+        rate = self._rate.plan(min(self._rate_shares, len(first_messages)))
+        return BatchPlan(size, first_messages, candidates.limits.blocked, limits, rate)

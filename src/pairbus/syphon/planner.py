@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
@@ -55,13 +56,15 @@ class BacklogPlanner:
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
         rate: DrainRate,
-        partitions: int,
+        has_credits: Callable[[], bool],
+        rate_shares: int,
         control: ControlFile | None = None,
         is_filtered: bool = False,
     ) -> None:
-        """`emptiness` checks for messages that are to be moved, and `movable` for those among them
-        whose destination is not paused. At most `partitions` tasks run at a time. `is_filtered`:
-        not every message is to be moved."""
+        """`has_credits` returns True if the namespace of the backlog throttles by credits.
+        `emptiness` checks for messages that are to be moved, and `movable` for those among them
+        whose destination is not paused. The rate is divided among at most `rate_shares`
+        tasks. `is_filtered`: not every message is to be moved."""
         self._wait = threading.Event().wait
         """Waits for a time: the event is never set."""
         self._stuck_after_s = options.stuck_after.total_seconds()
@@ -83,8 +86,9 @@ class BacklogPlanner:
             reporter=reporter,
             writer_status=writer_status,
             rate=rate,
+            has_credits=has_credits,
+            rate_shares=rate_shares,
             pacer=self._pacer,
-            partitions=partitions,
             control=self._control,
             wait=self._wait,
         )

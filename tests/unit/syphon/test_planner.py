@@ -11,11 +11,13 @@ import pytest
 from pairbus.amqp.client import ClientOptions
 from pairbus.backlog.syphon_control import Control, ControlFile
 from pairbus.errors import AmqpError, Busy, Unavailable
+from pairbus.servicebus.limits import CREDITS_PER_SECOND_STANDARD
 from pairbus.spark.emptiness import Remaining
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.syphon import batch_builder
 from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.pacing import MAX_BATCH_S
 from pairbus.syphon.planner import BacklogPlanner
 from pairbus.syphon.primary_probe import PrimaryProbe
 from pairbus.syphon.reader_status import ReaderReporter
@@ -105,6 +107,7 @@ def planner_for(
     movable: Peeked = EMPTY,
     control: ControlFile | None = None,
     is_filtered: bool = False,
+    has_credits: bool = False,
     **options: Any,
 ) -> BacklogPlanner:
     files = StatusFiles(folder)
@@ -124,7 +127,8 @@ def planner_for(
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
         rate=DrainRate(files.rate, None),
-        partitions=2,
+        rate_shares=2,
+        has_credits=lambda: has_credits,
         control=control,
         is_filtered=is_filtered,
     )
@@ -170,6 +174,20 @@ def test_throttled_polls_slow_the_drain_and_do_not_end_it(tmp_path: Path) -> Non
     assert batch is not None
     assert batch.rate.limit.rate(time.time()) == 0.0  # for as long as the namespace asks
     assert StatusFiles(tmp_path).reader.read().error is None
+
+
+@pytest.mark.rule("Y9")
+def test_drain_of_a_namespace_with_credits_starts_below_them(tmp_path: Path) -> None:
+    polls = ReceivedMessages(received("other"))
+    planner = planner_for(polls, tmp_path, {}, has_credits=True)
+
+    batch = planner.next_batch(available_now=False)
+
+    assert batch is not None
+    rate = batch.rate.limit.rate(time.time())
+    assert rate is not None
+    assert 0 < rate < CREDITS_PER_SECOND_STANDARD
+    assert batch.max_messages < CREDITS_PER_SECOND_STANDARD * MAX_BATCH_S
 
 
 @pytest.mark.rule("Y12")
