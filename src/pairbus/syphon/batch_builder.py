@@ -1,5 +1,6 @@
 """Micro-batches of the syphon, built from the first messages of its queues."""
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pairbus.syphon.destination_rates import DestinationRates, largest_batch, li
 from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.live_control import LiveControl
 from pairbus.syphon.occupied_queues import OccupiedQueues
+from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.pacing import MAX_HALVINGS, BlockedReadBackoff, Pacer
 from pairbus.syphon.primary_probe import Admission, PrimaryProbe
 from pairbus.syphon.reader_status import ReaderReporter
@@ -49,7 +51,7 @@ class BatchBuilder:
 
     def __init__(
         self,
-        only: tuple[str, ...],
+        options: SyphonOptions,
         *,
         polls: LongPolls,
         peeks: DriverPeeks,
@@ -59,15 +61,13 @@ class BatchBuilder:
         rate: DrainRate,
         has_credits: Callable[[], bool],
         rate_shares: int,
-        pacer: Pacer,
         control: LiveControl,
-        wait: Callable[[float], object],
     ) -> None:
-        """`only` are the destinations that are moved; empty: all. `has_credits` returns True if the
-        namespace of the backlog throttles by credits. The rate is divided among at most
-        `rate_shares` tasks."""
-        self._only = only
+        """`has_credits` returns True if the namespace of the backlog throttles by credits. The rate
+        is divided among at most `rate_shares` tasks."""
+        self._only = options.only
         self._polls = polls
+        self._peeks = peeks
         self._occupied = OccupiedQueues(peeks.peek, polls.release)
         self._probe = probe
         self._reporter = reporter
@@ -76,13 +76,19 @@ class BatchBuilder:
         self._has_credits = has_credits
         self._has_started = False
         self._rate_shares = rate_shares
-        self._pacer = pacer
+        self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
         self._control = control
-        self._wait = wait
+        self._wait = threading.Event().wait
+        """Waits for a time: the event is never set."""
         self._rates = DestinationRates()
         self._blocked_reads = BlockedReadBackoff()
         self._limited_reads = BlockedReadBackoff()
         self._limited_reads.is_due(time.monotonic(), 0)  # the first one only after a while
+
+    def wait_s(self) -> float:
+        """Return the time until the rate allows the next micro-batch."""
+        self._pacer.set_max_rate(self._control.max_rate)
+        return self._pacer.wait_s(time.monotonic())
 
     def build(self, messages: list[ReceivedMessage], *, waiting: bool) -> BatchPlan | None:
         """Wait until a message is for a destination that is not blocked, and return a micro-batch.
@@ -108,6 +114,10 @@ class BatchBuilder:
         self._reporter.report(waiting=waiting, pause_s=self._pacer.wait_s(candidates.now))
         first_messages = self._polls.take({message.queue for message in candidates.messages})
         return self._plan(candidates, first_messages, size) if first_messages else None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._peeks.close()
 
     def _are_wanted(self, messages: list[ReceivedMessage]) -> bool:
         destinations = {destination_of(message.payload) for message in messages}

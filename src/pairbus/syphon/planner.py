@@ -2,11 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from pairbus.backlog.syphon_control import ControlFile
 from pairbus.errors import AmqpError, Busy
 from pairbus.spark.emptiness import EmptinessCheck
 from pairbus.spark.long_polls import STEP_S, LongPolls
@@ -19,10 +17,7 @@ from pairbus.syphon.drained_check import DrainedCheck
 from pairbus.syphon.dropped_messages import DroppedMessages
 from pairbus.syphon.live_control import LiveControl
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.pacing import Pacer
-from pairbus.syphon.primary_probe import PrimaryProbe
 from pairbus.syphon.reader_status import ReaderReporter
-from pairbus.syphon.session_peeks import DriverPeeks
 from pairbus.syphon.status import find_problem
 from pairbus.syphon.status_file import StatusFile, status_to_json
 from pairbus.syphon.writer_status import WriterStatus
@@ -48,50 +43,30 @@ class BacklogPlanner:
         self,
         options: SyphonOptions,
         *,
+        builder: BatchBuilder,
         polls: LongPolls,
         emptiness: EmptinessCheck,
         movable: EmptinessCheck,
-        peeks: DriverPeeks,
-        probe: PrimaryProbe,
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
         rate: DrainRate,
-        has_credits: Callable[[], bool],
-        rate_shares: int,
-        control: ControlFile | None = None,
+        control: LiveControl,
         is_filtered: bool = False,
     ) -> None:
-        """`has_credits` returns True if the namespace of the backlog throttles by credits.
-        `emptiness` checks for messages that are to be moved, and `movable` for those among them
-        whose destination is not paused. The rate is divided among at most `rate_shares`
-        tasks. `is_filtered`: not every message is to be moved."""
+        """`emptiness` checks for messages that are to be moved, and `movable` for those among them
+        whose destination is not paused. `is_filtered`: not every message is to be moved."""
         self._wait = threading.Event().wait
         """Waits for a time: the event is never set."""
         self._stuck_after_s = options.stuck_after.total_seconds()
         self._is_filtered = is_filtered
+        self._builder = builder
         self._polls = polls
-        self._peeks = peeks
         self._reporter = reporter
         self._writer_status = writer_status
         self._rate = rate
-        self._control = LiveControl(options, control)
-        self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
+        self._control = control
         self._drained = DrainedCheck(emptiness, reporter, self._note_throttled)
         self._dropped = DroppedMessages(polls, movable, reporter, self._wait)
-        self._builder = BatchBuilder(
-            options.only,
-            polls=polls,
-            peeks=peeks,
-            probe=probe,
-            reporter=reporter,
-            writer_status=writer_status,
-            rate=rate,
-            has_credits=has_credits,
-            rate_shares=rate_shares,
-            pacer=self._pacer,
-            control=self._control,
-            wait=self._wait,
-        )
         self._started_at = 0.0
         self._was_reached = False
 
@@ -119,14 +94,15 @@ class BacklogPlanner:
         self._polls.stop()
         self._drained.close()
         self._dropped.close()
-        self._peeks.close()
+        self._builder.close()
 
     def _step(self, *, available_now: bool) -> BatchPlan | NextStep:
         """Return a micro-batch, or wait for a moment: Spark cannot stop the query meanwhile."""
-        self._follow_control()
+        if self._control.refresh():
+            self._dropped.reset()
         if self._control.paused:
             return self._stay_paused()
-        if (pause_s := self._pacer.wait_s(time.monotonic())) > 0:
+        if (pause_s := self._builder.wait_s()) > 0:
             self._wait(min(pause_s, STEP_S))
             return NextStep.AGAIN
         if (step := self._pass_over_dropped(available_now=available_now)) is not None:
@@ -136,12 +112,6 @@ class BacklogPlanner:
         if (error := self._polls.error) is not None:
             return self._handle_error(error)
         return self._handle_no_message(available_now=available_now)
-
-    def _follow_control(self) -> None:
-        """Take over what an operator has changed."""
-        if self._control.refresh():
-            self._dropped.reset()
-        self._pacer.set_max_rate(self._control.max_rate)
 
     def _stay_paused(self) -> NextStep:
         self._polls.suspend()

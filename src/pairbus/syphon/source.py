@@ -27,9 +27,11 @@ from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.stream_reader import QueueStreamReader
 from pairbus.spark.usage import UsageRecorder
+from pairbus.syphon.batch_builder import BatchBuilder
 from pairbus.syphon.credit_limit import CreditLimit
 from pairbus.syphon.detailed_rows import DetailedRows
 from pairbus.syphon.drain_rate import DrainRate
+from pairbus.syphon.live_control import LiveControl
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
 from pairbus.syphon.primary_probe import PrimaryProbe, try_connecting
@@ -89,25 +91,38 @@ def backlog_stream_reader(
             on_peek=lambda queue, messages: record_peek(usage, queue, messages),
         )
 
-    planner = BacklogPlanner(
+    polls = LongPolls(
+        options.secondary,
+        options.backlog_queues,
+        poll_s=options.poll.total_seconds(),
+        usage=usage,
+        allow_missing=True,  # a pairing may have created fewer queues than it should
+    )
+    reporter = ReaderReporter(files.reader.write, time.time)
+    rate = DrainRate(files.rate, options.max_rate)
+    live_control = LiveControl(options, control)
+    builder = BatchBuilder(
         options,
-        polls=LongPolls(
-            options.secondary,
-            options.backlog_queues,
-            poll_s=options.poll.total_seconds(),
-            usage=usage,
-            allow_missing=True,  # a pairing may have created fewer queues than it should
-        ),
-        emptiness=emptiness_check(select),
-        movable=emptiness_check(select_movable),
+        polls=polls,
         peeks=DriverPeeks(options.secondary, usage, options.only),
         probe=PrimaryProbe(lambda: try_connecting(options.primary)),
-        reporter=ReaderReporter(files.reader.write, time.time),
+        reporter=reporter,
         writer_status=files.writer,
-        rate=DrainRate(files.rate, options.max_rate),
+        rate=rate,
         has_credits=CreditLimit(options.secondary, usage).applies,
         rate_shares=rate_shares or len(options.backlog_queues),
-        control=control,
+        control=live_control,
+    )
+    planner = BacklogPlanner(
+        options,
+        builder=builder,
+        polls=polls,
+        emptiness=emptiness_check(select),
+        movable=emptiness_check(select_movable),
+        reporter=reporter,
+        writer_status=files.writer,
+        rate=rate,
+        control=live_control,
         is_filtered=bool(options.only) or selection is not None,
     )
     return QueueStreamReader(

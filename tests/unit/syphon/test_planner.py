@@ -15,7 +15,9 @@ from pairbus.servicebus.limits import CREDITS_PER_SECOND_STANDARD
 from pairbus.spark.emptiness import Remaining
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.syphon import batch_builder
+from pairbus.syphon.batch_builder import BatchBuilder
 from pairbus.syphon.drain_rate import DrainRate
+from pairbus.syphon.live_control import LiveControl
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.pacing import MAX_BATCH_S
 from pairbus.syphon.planner import BacklogPlanner
@@ -112,25 +114,34 @@ def planner_for(
 ) -> BacklogPlanner:
     files = StatusFiles(folder)
     files.writer.write(WriterStatus(blocked_until=blocked))
-    return BacklogPlanner(
-        SyphonOptions(
-            primary=ClientOptions(host="one"),
-            secondary=ClientOptions(host="two"),
-            queues=("q",),
-            **options,
-        ),
-        polls=cast(Any, polls),
-        emptiness=cast(Any, emptiness),
-        movable=cast(Any, movable),
+    syphon_options = SyphonOptions(
+        primary=ClientOptions(host="one"),
+        secondary=ClientOptions(host="two"),
+        queues=("q",),
+        **options,
+    )
+    shared: dict[str, Any] = {
+        "polls": polls,
+        "reporter": ReaderReporter(files.reader.write, time.time),
+        "writer_status": files.writer,
+        "rate": DrainRate(files.rate, None),
+        "control": LiveControl(syphon_options, control),
+    }
+    builder = BatchBuilder(
+        syphon_options,
         peeks=cast(Any, EmptyPeeks()),
         probe=PrimaryProbe(lambda: None),
-        reporter=ReaderReporter(files.reader.write, time.time),
-        writer_status=files.writer,
-        rate=DrainRate(files.rate, None),
         rate_shares=2,
         has_credits=lambda: has_credits,
-        control=control,
+        **shared,
+    )
+    return BacklogPlanner(
+        syphon_options,
+        builder=builder,
+        emptiness=cast(Any, emptiness),
+        movable=cast(Any, movable),
         is_filtered=is_filtered,
+        **shared,
     )
 
 
