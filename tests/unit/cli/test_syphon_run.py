@@ -1,8 +1,6 @@
 """How a run of a syphon ends, with a syphon that does what the test says."""
 
 import json
-import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from pairbus.cli.console import consoles
-from pairbus.cli.syphon_run import DRAINED, FAILED, SyphonRun
+from pairbus.cli.syphon_run import FAILED, SyphonRun
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.status import SyphonStatus, initial_status
 from tests.commands import ONE, TWO
@@ -29,10 +27,8 @@ class FakeSyphon:
         self.without_executors = 0.0
         self.final = initial_status()
         self.is_stopped = False
-        self.on_start: Callable[[], None] = lambda: None
 
     def start(self, *, once: bool) -> None:
-        self.on_start()
         if self.start_error is not None:
             raise self.start_error
 
@@ -52,6 +48,7 @@ class FakeSyphon:
 def syphon(monkeypatch: pytest.MonkeyPatch) -> FakeSyphon:
     fake = FakeSyphon()
     monkeypatch.setattr("pairbus.syphon.query.Syphon", lambda *_, **__: fake)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("pairbus.syphon.counts.backlog_size", lambda *_: None)
     return fake
 
@@ -131,16 +128,3 @@ def test_unexpected_error_is_in_the_status_file(syphon: FakeSyphon, path: Path) 
         run(path)
     assert reported(path)["running"] is False
     assert "ZeroDivisionError: a defect" in reported(path)["problem"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_stops_the_run_and_the_handlers_are_restored(
-    syphon: FakeSyphon, path: Path, number: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = signal.getsignal(number)
-    syphon.on_start = lambda: signal.raise_signal(number)
-
-    assert run(path) == DRAINED
-    assert "Stopping…" in capsys.readouterr().out
-    assert syphon.is_stopped
-    assert signal.getsignal(number) is before
