@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from pairbus.cli.console import consoles
-from pairbus.cli.syphon_run import FAILED, SyphonRun
+from pairbus.cli.syphon_pairings import PairingsRun
+from pairbus.cli.syphon_run import SyphonRun
+from pairbus.cli.syphon_status_file import FAILED
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.status import SyphonStatus, initial_status
 from tests.commands import ONE, TWO
@@ -60,10 +62,18 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def run(path: Path) -> int:
-    runner = SyphonRun(
-        OPTIONS, "spark://host:1", None, once=False, status_file=path, executor_timeout_s=60
-    )
+@pytest.fixture(params=["one pairing", "several pairings"])
+def several(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "several pairings")
+
+
+def run(path: Path, *, several: bool = False) -> int:
+    runner: SyphonRun | PairingsRun
+    end = {"once": False, "status_file": path, "executor_timeout_s": 60.0}
+    if several:
+        runner = PairingsRun({"a": OPTIONS, "b": OPTIONS}, "spark://host:1", None, **end)  # type: ignore[arg-type]
+    else:
+        runner = SyphonRun(OPTIONS, "spark://host:1", None, **end)  # type: ignore[arg-type]
     return runner.run(*consoles())
 
 
@@ -88,11 +98,11 @@ def test_spark_that_does_not_start_is_in_the_status_file(
 
 
 def test_run_without_executors_fails_after_the_timeout(
-    syphon: FakeSyphon, path: Path, capsys: pytest.CaptureFixture[str]
+    syphon: FakeSyphon, path: Path, several: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     syphon.without_executors = 61
 
-    assert run(path) == FAILED
+    assert run(path, several=several) == FAILED
     assert syphon.is_stopped
     problem = (
         "Spark had no executors for 61 s. Check the master and its workers. Nothing is lost; run "
@@ -103,7 +113,7 @@ def test_run_without_executors_fails_after_the_timeout(
         "running": False,
         "healthy": False,
         "ended": "failed",
-        "problem": problem,
+        "problem": f"a: {problem}; b: {problem}" if several else problem,
     }
 
 
@@ -121,10 +131,12 @@ def test_spark_that_was_killed_is_an_error_without_a_traceback(
     assert reported(path)["problem"] == failure
 
 
-def test_unexpected_error_is_in_the_status_file(syphon: FakeSyphon, path: Path) -> None:
+def test_unexpected_error_is_in_the_status_file(
+    syphon: FakeSyphon, path: Path, several: bool
+) -> None:
     syphon.status_error = ZeroDivisionError("a defect")
 
     with pytest.raises(ZeroDivisionError):
-        run(path)
+        run(path, several=several)
     assert reported(path)["running"] is False
     assert "ZeroDivisionError: a defect" in reported(path)["problem"]
