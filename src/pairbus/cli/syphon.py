@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Console
 
 from pairbus.backlog.configuration import Configuration
 from pairbus.backlog.syphon_control import ControlFile
@@ -22,6 +21,7 @@ from pairbus.cli.default_paths import control_file as default_control_file
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.durations import parse_optional_duration
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
+from pairbus.cli.other_queues import warn_of_other_queues
 from pairbus.cli.pairing_options import (
     DEFAULT_BACKLOG_QUEUES,
     BacklogQueues,
@@ -37,7 +37,6 @@ from pairbus.cli.syphon_dry_run import run_dry_run
 from pairbus.cli.syphon_pairings import PairingsRun
 from pairbus.cli.syphon_run import SyphonRun
 from pairbus.cli.syphon_status_file import DRAINED, FAILED, STOPPED, USAGE_ERROR
-from pairbus.cli.threads import run_in_thread
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
@@ -240,9 +239,10 @@ def syphon(
     if needs_spark and not check_spark(err, master):
         raise typer.Exit(FAILED)
     try:
+        other_queues = {}
         for name, options in pairings.items():
             prefix = f"{name}: " if name else ""
-            _warn_of_other_queues(err, options)
+            other_queues[name] = warn_of_other_queues(err, options)
             for line in _control_settings(options):
                 print_warning(err, f"{prefix}{line}")
         if dry_run:
@@ -255,6 +255,7 @@ def syphon(
                 once=once,
                 status_file=status_file,
                 executor_timeout_s=executor_timeout,
+                other_queues=other_queues,
             )
             status = several.run(out, err)
         else:
@@ -266,6 +267,7 @@ def syphon(
                 once=once,
                 status_file=status_file,
                 executor_timeout_s=executor_timeout,
+                other_queues=next(iter(other_queues.values())),
             )
             status = run.run(out, err)
     except KeyboardInterrupt:
@@ -346,23 +348,4 @@ def _check_status_file(path: Path | None) -> None:
     if path is not None and not path.parent.is_dir():
         raise ConfigurationError(
             f"--status-file: the folder {path.parent} does not exist. Create it first."
-        )
-
-
-def _warn_of_other_queues(err: Console, options: "SyphonOptions") -> None:
-    """Name the backlog queues that exist and are not drained, if the queues can be listed."""
-    from pairbus.backlog.discovery import describe_queues
-    from pairbus.syphon.counts import unread_queues
-
-    count = options.backlog_queue_count
-    unread = run_in_thread(
-        lambda: unread_queues(options.secondary, options.name or "", count, options.usage)
-    )
-    if unread:
-        names, single = describe_queues(unread), len(unread) == 1
-        print_warning(
-            err,
-            f"{names[0].upper()}{names[1:]} {'exists' if single else 'exist'}, but "
-            f"{'is' if single else 'are'} not drained, because --backlog-queues is {count}. Stop "
-            f"the syphon and start it with --backlog-queues {max(unread) + 1}.",
         )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from pairbus.cli.backlog_counter import BacklogCounter
 from pairbus.cli.console import print_error, print_warning
+from pairbus.cli.other_queues import other_queues_problem
 from pairbus.cli.syphon_run import no_executors_error
 from pairbus.cli.syphon_status_file import (
     DEAD_LETTERED,
@@ -48,7 +50,7 @@ START_S = 60.0
 class PairingRun:
     """The syphon of one pairing, as the run of all of them sees it."""
 
-    def __init__(self, name: str, syphon: "Syphon") -> None:
+    def __init__(self, name: str, syphon: "Syphon", other_queues: tuple[int, ...] = ()) -> None:
         from pairbus.syphon.progress import DrainProgress
 
         self.name = name
@@ -56,6 +58,8 @@ class PairingRun:
         self._syphon = syphon
         self._started = False
         self._stopped = False
+        self._other_queues = other_queues
+        self._other_problem: str | None = None
         self._progress = DrainProgress()
         self._counter = BacklogCounter(syphon.options, self._progress)
 
@@ -81,6 +85,9 @@ class PairingRun:
                 self.failure = error_summary(status.failure)
         if self.failure is not None:
             status = replace(status, healthy=False, problem=self.failure)
+        if self._other_problem is not None:
+            problem = self._other_problem
+            status = replace(status, drained=False, healthy=False, problem=problem)
         return status
 
     def measure(self, status: "SyphonStatus", now: float, *, count: bool) -> None:
@@ -102,6 +109,8 @@ class PairingRun:
         self._stopped = True
         if self._started:
             self._syphon.stop()
+            if self._syphon.status().drained:
+                self._other_problem = other_queues_problem(self._syphon.options, self._other_queues)
 
     def exit_status(self, status: "SyphonStatus", *, once: bool, stopped: bool) -> int:
         """Return the exit status that this syphon alone would have."""
@@ -142,8 +151,10 @@ class PairingsRun:
         once: bool,
         status_file: Path | None,
         executor_timeout_s: float = 0.0,
+        other_queues: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> None:
-        """`executor_timeout_s` is the longest time without executors; 0: for ever."""
+        """`executor_timeout_s` is the longest time without executors; 0: for ever. `other_queues`
+        are the indexes of backlog queues that exist and are not drained, by pairing."""
         from pairbus.syphon.query import Syphon
 
         self._runs = [
@@ -154,6 +165,7 @@ class PairingsRun:
                     master=master,
                     checkpoint=None if checkpoint is None else f"{checkpoint}/{name}",
                 ),
+                other_queues.get(name, ()),
             )
             for name, syphon_options in options.items()
         ]
@@ -197,7 +209,7 @@ class PairingsRun:
         """Wait until a query reads its backlog. Spark gives a new Python process ten seconds to
         connect, and those of many queries at once take longer."""
         deadline = time.monotonic() + START_S
-        while (status := run.status()).running and not status.started:
+        while (status := self._measure()[run.name]).running and not status.started:
             if time.monotonic() >= deadline or self._stopped.wait(REFRESH_S):
                 return
 

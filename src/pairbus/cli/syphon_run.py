@@ -14,6 +14,7 @@ from rich.markup import escape
 from pairbus.cli.backlog_counter import BacklogCounter
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter
+from pairbus.cli.other_queues import other_queues_problem
 from pairbus.cli.syphon_status_file import (
     DEAD_LETTERED,
     DRAINED,
@@ -51,8 +52,10 @@ class SyphonRun:
         once: bool,
         status_file: Path | None,
         executor_timeout_s: float = 0.0,
+        other_queues: tuple[int, ...] = (),
     ) -> None:
-        """`executor_timeout_s` is the longest time without executors; 0: for ever."""
+        """`executor_timeout_s` is the longest time without executors; 0: for ever. `other_queues`
+        are the indexes of backlog queues that exist and are not drained."""
         from pairbus.syphon.progress import DrainProgress
         from pairbus.syphon.query import Syphon
 
@@ -60,6 +63,7 @@ class SyphonRun:
         self._once = once
         self._status_file = status_file
         self._executor_timeout_s = executor_timeout_s
+        self._other_queues = other_queues
         self._no_executors: str | None = None
         self._stopped = threading.Event()
         self._meter = RateMeter()
@@ -100,6 +104,10 @@ class SyphonRun:
         status = self._syphon.status()
         if self._no_executors is not None:
             status = replace(status, healthy=False, problem=self._no_executors)
+        if status.drained:
+            waiting = other_queues_problem(self._syphon.options, self._other_queues)
+            if waiting is not None:
+                status = replace(status, drained=False, healthy=False, problem=waiting)
         self._print_totals(out, err, status)
         exit_status = self._exit_status(err, status)
         self._progress.add(time.monotonic(), removed(status))
@@ -161,7 +169,7 @@ class SyphonRun:
     def _print_totals(self, out: Console, err: Console, status: "SyphonStatus") -> None:
         if not status.drained:
             for path, error in sorted(status.errors.items()):
-                print_warning(err, f"  {path} does not accept messages: {error}")
+                print_warning(err, f"  {path}: {error}")
         for line in total_lines(status):
             out.print(escape(line))
 
