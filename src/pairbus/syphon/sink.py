@@ -56,7 +56,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
             self._secondary,
             usage=self._usage,
             expired=self._expired,
-            pace=self._rate_plan.start(),
+            pace=self._rate_plan.start("send"),
             recorder=recorder,
         )
         for batch in iterator:
@@ -64,6 +64,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
             forwarder.forward(RestoredMessage(*row) for row in zip(*columns, strict=True))
             report(at_once=False)
         outcome = forwarder.finish()
+        report()
         self._usage.flush()
         return TaskCommit(outcome, self._batch, attempt)
 

@@ -24,7 +24,9 @@ Reports = dict[str, dict[str, Outcome]]
 
 
 class TaskProgress:
-    """The reports of a syphon. Each micro-batch and each attempt of a task has an id."""
+    """The reports of a syphon. Each micro-batch and each attempt of a task has an id. A process of
+    Spark runs several tasks, and an attempt that is killed may have moved messages, so each attempt
+    has a report of its own."""
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
