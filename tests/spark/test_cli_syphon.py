@@ -146,22 +146,22 @@ def test_terminal_shows_the_progress_and_ctrl_c_stops_the_syphon(
 
 @pytest.mark.rule("Y8")
 def test_once_with_an_unavailable_destination_ends_as_stuck(
-    backlog: Backlog, start_syphon: StartSyphon, tmp_path: Path
+    backlog: Backlog, run_syphon: RunSyphon, tmp_path: Path
 ) -> None:
     path, other = backlog.path("down"), backlog.path("other")
     fault = backlog.primary.add_fault("disable", path)
     backlog.put(path, [message("m", session="s")])
     backlog.put(other, [message("o")])
     status_file = tmp_path / "status.json"
-    with start_syphon("--once", "--stuck-after", "3", "--status-file", str(status_file)) as process:
-        status, out, err = process.wait()
+
+    result = run_syphon("--once", "--stuck-after", "3", "--status-file", str(status_file))
     backlog.primary.clear_faults()
 
     assert fault.fired > 0
-    assert status == 3
-    assert "1 message moved, 0 dead-lettered." in out
-    assert "Stuck: the primary accepted no message for" in err
-    assert f"  {path}: " in err
+    assert result.exit_code == 3
+    assert "1 message moved, 0 dead-lettered." in result.stdout
+    assert "Stuck: the primary accepted no message for" in " ".join(result.stderr.split())
+    assert f"  {path}: " in result.stderr
     reported = json.loads(status_file.read_text())
     assert (reported["running"], reported["healthy"]) == (False, False)
     assert backlog.left() == 1
