@@ -16,6 +16,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from pairbus.spark.connect_retries import limit_retries
 from pairbus.spark.lost_jvm import hide_lost_jvm
 from pairbus.spark.package_archive import write_archive
 from pairbus.spark.process_folder import process_folder
@@ -135,6 +136,7 @@ def _connect(address: str) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     session = cast(SparkSession, RemoteSession.builder.remote(address).create())
+    limit_retries(cast(Any, session).client)
     _add_package(session)
     configure_streaming(session)
     return session
