@@ -1,4 +1,4 @@
-"""How long a client of Spark Connect tries to reach a server that does not answer.
+"""Retries of a client of Spark Connect whose server cannot be reached.
 
 By default, PySpark tries for ten minutes, and does so again in each later call.
 """

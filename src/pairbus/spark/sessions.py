@@ -30,9 +30,10 @@ ends the query."""
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.quantile": "0.5",
-    "spark.speculation.multiplier": "5",
+    "spark.speculation.multiplier": "3",
     "spark.speculation.minTaskRuntime": "60s",
     "spark.speculation.task.duration.threshold": "60s",
+    "spark.speculation.efficiency.enabled": "false",
 }
 """On a cluster, a task that lasts three times as long as it should runs a second time on another
 executor: the first one may be frozen. A second run that is not needed costs duplicates."""

@@ -1,4 +1,4 @@
-"""How long a client of Spark Connect tries to reach its server."""
+"""Retries of a client of Spark Connect whose server is gone."""
 
 from collections.abc import Callable
 from typing import Any
