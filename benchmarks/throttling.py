@@ -31,7 +31,7 @@ WARM_UP, WARM_UP_MESSAGES = "warm-up", 40
 """A backlog that is drained first, so that Spark has started its workers."""
 DESTINATIONS = ("orders", "invoices", "events", "mail")
 LIVE = "live"
-MESSAGES = int(os.environ.get("BENCH_THROTTLING_MESSAGES", "15000"))
+MESSAGES = int(os.environ.get("BENCH_THROTTLING_MESSAGES", "40000"))
 LIVE_RATE = float(os.environ.get("BENCH_THROTTLING_LIVE", "150"))
 """Sends a second, and receives a second, on each namespace."""
 ALONE_S = 20.0

@@ -26,6 +26,7 @@ TITLES = {
     "pairing": "Paired senders",
     "ledger": "The ledger of a paired sender",
     "syphon": "The syphon",
+    "throttling": "A drain beside live traffic",
     "cost": "The cost report",
 }
 

@@ -311,6 +311,15 @@ def test_invalid_setting_is_refused_with_the_reason_of_the_service(
         administration.create_queue("invalid", lock_duration=timedelta(hours=1))
 
 
+def test_tier_of_the_namespace_is_read(
+    administration: AdministrationClient, log: RequestLog
+) -> None:
+    assert administration.get_sku() == "Premium"  # what an unlimited namespace says
+    log.respond = lambda request: HttpResponse(status=200, body=b"<entry/>")
+    with pytest.raises(Unavailable, match="without MessagingSKU"):
+        administration.get_sku()
+
+
 def test_requests_need_the_manage_right(namespace: LocalNamespace) -> None:
     listens = SharedAccessKey(LISTEN.name, LISTEN.primary_key)
     with connect(namespace, tokens=listens) as administration:

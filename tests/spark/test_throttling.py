@@ -52,7 +52,7 @@ def test_throttling_slows_the_drain_and_it_recovers(
     with make_syphon(stuck_after=timedelta(seconds=3)) as syphon:
         backlog.put(path, [message(id, session=in_session) for id in ids[:500]])
         wait_until(lambda: backlog.left() == 0, "the drain to be under way")
-        wait_until(lambda: syphon.status().moved[path] >= 500, "the first status")
+        wait_until(lambda: writer_status(syphon).moved[path] >= 500, "the first status")
         before = writer_status(syphon)
         fault = backlog.primary.add_fault("throttle", path)
         began = time.monotonic()

@@ -182,6 +182,11 @@ class AdministrationClient:
         """Close the connection. It can be called again."""
         self._transport.close()
 
+    def get_sku(self, *, timeout_s: float | None = None) -> str:
+        """Return the tier of the namespace: Basic, Standard or Premium."""
+        body = self._send("GET", atom.NAMESPACE, "reading the namespace", timeout_s, audience="")
+        return atom.read_sku(body)
+
     def get_queue(self, path: str, *, timeout_s: float | None = None) -> QueueProperties:
         """Return the settings and message counts of a queue. Raises EntityNotFound, and Refused if
         the path is that of a topic."""

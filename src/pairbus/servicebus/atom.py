@@ -19,6 +19,7 @@ from pairbus.servicebus.xml_namespaces import ATOM, SERVICE
 
 API_VERSION: Final = "2021-05"
 QUEUES: Final = "$Resources/queues"
+NAMESPACE: Final = "$namespaceinfo"
 
 FORWARD_TO_TOKEN: Final = "ServiceBusSupplementaryAuthorization"
 """Header of a request that sets ForwardTo: a token for the target."""
@@ -162,6 +163,14 @@ def read_topic(path: str, body: bytes) -> TopicProperties:
         requires_duplicate_detection=_flag(description, "RequiresDuplicateDetection"),
         duplicate_detection_window=_span_or_none(description, _DUPLICATE_WINDOW),
     )
+
+
+def read_sku(body: bytes) -> str:
+    """Return the tier of a namespace. Raises Unavailable if the body does not name one."""
+    sku = (_text(_parse(body), "MessagingSKU") or "").strip()
+    if not sku:
+        raise Unavailable("the administration API returned a namespace without MessagingSKU")
+    return sku
 
 
 def read_queues(body: bytes) -> QueuePage:

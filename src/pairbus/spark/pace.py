@@ -6,19 +6,19 @@ second from live clients. Without a limit nothing is delayed.
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pairbus.errors import Busy
 from pairbus.spark.rate_control import DEFAULT_WAIT_S, NO_LIMIT, RateLimit, requested_wait_s
 from pairbus.spark.rate_file import RateFile
+from pairbus.spark.rate_schedule import RateSchedule
 
-SLICE_S = 0.1
-"""The time between two receives or sends of a task that is paced."""
-OBSERVED_SECONDS = 10
-"""The number of seconds of which the one with most messages is the observed rate of a task."""
+SLICE_S = 0.025
+"""The time between two receives or sends that are paced. With longer ones a rate slightly above the
+limit is not noticed: the last of the credits of a second are gone for live clients only."""
 MIN_DELAY_S = 0.001
 MAX_TASK_S = 20.0
 """The time after which a paced task reads no more: the rate may have fallen since it was planned,
@@ -34,14 +34,18 @@ class RatePlan:
     limit: RateLimit = NO_LIMIT
     max_rate: float | None = None
     """The highest number of messages a second, whatever the namespaces bear."""
-    tasks: int = 1
-    """The number of tasks that share the rate."""
+    shares: int = 1
+    """The number of tasks among which the rate is divided. 1: all tasks run on one machine, and
+    share a schedule."""
     file: Path | None = None
     """The file by which the processes of the driver's machine share the limit."""
 
-    def start(self) -> "Pace":
-        """Return the pace of a task, in a worker."""
-        return Pace(self, RateFile.of_worker(self.file))
+    def start(self, operation: Literal["receive", "send"]) -> "Pace":
+        """Return the pace of the receives or sends of a task, in a worker."""
+        schedule = None
+        if self.shares == 1 and self.file is not None and self.file.parent.is_dir():
+            schedule = self.file.with_name(f"{operation}.json")
+        return Pace(self, RateFile.of_worker(self.file), RateSchedule(schedule))
 
 
 @dataclass(slots=True)
@@ -50,6 +54,7 @@ class Pace:
 
     plan: RatePlan = field(default_factory=RatePlan)
     file: RateFile | None = None
+    schedule: RateSchedule = field(default_factory=RateSchedule)
     now: Callable[[], float] = time.time
     sleep: Callable[[float], object] = field(default_factory=lambda: threading.Event().wait)
     throttled: int = 0
@@ -57,15 +62,11 @@ class Pace:
     slice_size: int = UNPACED
     """The last result of `max_slice`."""
     _limit: RateLimit = NO_LIMIT
-    _tokens: float = 0.0
-    _updated_at: float = 0.0
     _started_at: float = 0.0
-    _seconds: Counter[int] = field(default_factory=Counter)
-    """The messages of the last seconds."""
 
     def __post_init__(self) -> None:
         self._limit = self.plan.limit
-        self._started_at = self._updated_at = self.now()
+        self._started_at = self.now()
 
     @property
     def limit(self) -> RateLimit:
@@ -76,7 +77,7 @@ class Pace:
 
     def max_slice(self) -> int:
         """Return the number of messages of the next receive or send at most."""
-        rate = self._rate(self.limit.batch_rate(self.now()))
+        rate = self._share(self.limit.batch_rate(self.now()))
         self.slice_size = UNPACED if rate is None else max(1, int(rate * SLICE_S))
         return self.slice_size
 
@@ -87,57 +88,54 @@ class Pace:
 
     def wait(self, count: int) -> None:
         """Wait until the next `count` messages are due."""
-        while (delay := self._delay(count)) > 0:
-            self.sleep(delay)
+        while (rate := self._rate()) is not None:
+            now = self.now()
+            if rate <= 0:
+                self.sleep(max(self._limit.resume_at - now, MIN_DELAY_S))
+                continue
+            with self.schedule.open() as state:
+                due_at = state.reserve(now, count, rate)
+            if due_at <= now:
+                return
+            self.sleep(max(due_at - now, MIN_DELAY_S))
+            if self._rate() != 0:  # no operation was throttled meanwhile
+                return
 
     def count(self, messages: int) -> None:
         """Count messages that a namespace has delivered or accepted, for the observed rate."""
-        second = int(self.now())
-        self._seconds[second] += messages
-        if len(self._seconds) > OBSERVED_SECONDS:
-            del self._seconds[min(self._seconds)]
+        with self.schedule.open() as state:
+            state.count(self.now(), messages)
 
     def give_back(self, count: int) -> None:
         """Take note that the last operation had `count` messages fewer than it waited for."""
-        self._tokens += count
+        if rate := self._rate():
+            with self.schedule.open() as state:
+                state.give_back(count, rate)
 
     def note_throttled(self, error: Busy) -> None:
         """Lower the rate after a throttled operation. The next `wait` includes the time that the
         namespace asks for."""
         self.throttled += 1
         now = self.now()
-        recent = [n for second, n in self._seconds.items() if second >= now - OBSERVED_SECONDS]
+        with self.schedule.open() as state:
+            observed = state.observed(now)
         wait_s = requested_wait_s(error)
         self._limit = self.limit.throttled(
             now,
             DEFAULT_WAIT_S if wait_s is None else wait_s,
-            max(recent) * self.plan.tasks if recent else None,
+            None if observed is None else float(observed * self.plan.shares),
         )
-        self._tokens = 0.0
         if self.file is not None:
             self.file.write(self._limit)
 
-    def _rate(self, rate: float | None) -> float | None:
+    def _rate(self) -> float | None:
+        """Return the rate of this task now. None: nothing is delayed."""
+        return self._share(self.limit.rate(self.now()))
+
+    def _share(self, rate: float | None) -> float | None:
         """Return the share of this task."""
         if rate is None:
             return None
         if self.plan.max_rate is not None:
             rate = min(rate, self.plan.max_rate)
-        return rate / self.plan.tasks
-
-    def _delay(self, count: int) -> float:
-        """Return the time until `count` messages are due. 0: they are due, and are counted."""
-        now = self.now()
-        rate = self._rate(self.limit.rate(now))
-        elapsed, self._updated_at = now - self._updated_at, now
-        if rate is None:
-            return 0.0
-        if rate <= 0:
-            self._tokens = 0.0
-            return max(self._limit.resume_at - now, MIN_DELAY_S)
-        # At most two slices are saved up: a task that was late must not catch up in one burst.
-        self._tokens = min(self._tokens + elapsed * rate, max(2 * SLICE_S * rate, float(count)))
-        if self._tokens < count:
-            return max((count - self._tokens) / rate, MIN_DELAY_S)
-        self._tokens -= count
-        return 0.0
+        return rate / self.plan.shares

@@ -60,7 +60,7 @@ class QueueReader(Generic[Row]):
     def read(self, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows until the queues are empty or `max_messages` is reached."""
         deliver_tokens(plan.tokens)
-        pace = plan.rate.start()
+        pace = plan.rate.start("receive")
         rows: list[Row] = []
         remaining = plan.max_messages
         first_messages = {message.queue: message for message in plan.first_messages}

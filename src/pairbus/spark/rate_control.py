@@ -22,12 +22,12 @@ from pairbus.servicebus.limits import CREDITS_PER_SECOND_STANDARD
 
 DECREASE = 0.9
 """The factor by which the rate starts below the limit."""
-FIRST_DECREASE = 0.3
+FIRST_DECREASE = 0.5
 """The factor after the first throttled operation: a burst is not a rate that a namespace bears."""
 REPEATED_DECREASE = 0.6
 """The factor if a namespace throttles again soon after the wait: the start was too high."""
 SOON_S = 2.0
-RECOVERY_S = 30.0
+RECOVERY_S = 45.0
 """The time in which the rate grows from its start to the limit. Each attempt to exceed the limit
 costs the wait that the service asks for, and a part of a second of live traffic."""
 DOUBLING_S = 10.0
@@ -101,6 +101,12 @@ class RateLimit:
 
 
 NO_LIMIT = RateLimit()
+
+
+def credit_limit(now: float) -> RateLimit:
+    """Return the limit of a namespace that has credits, before it throttles: the rate starts at
+    half of them."""
+    return RateLimit(CREDITS_PER_SECOND_STANDARD, 0.0, 0.0, now - RECOVERY_S / 2)
 
 
 def latest(limits: Iterable[RateLimit]) -> RateLimit:

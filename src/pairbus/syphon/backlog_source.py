@@ -59,8 +59,9 @@ class BacklogSourceFactory:
 
     options: SyphonOptions
     folder: Path | ServerFolder
-    cores: int | None = None
-    """The number of tasks that run at a time. None: it is not known."""
+    rate_shares: int | None = None
+    """The number of tasks at a time that do not share a machine. 1: all tasks run on one. None: it
+    is not known."""
     selection: Selection | None = None
     """Set if the rows have the columns that a transformation sees."""
 
@@ -97,7 +98,7 @@ class BacklogSource(DataSource):
             self._files,
             on_start=on_start,
             on_stop=on_stop,
-            cores=self._factory.cores,
+            rate_shares=self._factory.rate_shares,
             control=self._control,
             selection=self._factory.selection,
         )

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from pairbus.errors import Busy
 from pairbus.spark.pace import RatePlan
-from pairbus.spark.rate_control import DEFAULT_WAIT_S, RateLimit, latest, requested_wait_s
+from pairbus.spark.rate_control import (
+    DEFAULT_WAIT_S,
+    NO_LIMIT,
+    RateLimit,
+    credit_limit,
+    latest,
+    requested_wait_s,
+)
 from pairbus.spark.rate_file import RateFile
 
 
@@ -19,34 +26,39 @@ class DrainRate:
     def __init__(self, path: Path, max_rate: float | None) -> None:
         self._path = path
         self._file = RateFile(path)
-        self._tasks_path = path.with_name("tasks")
-        self._tasks: int | None = None
+        self._shares_path = path.with_name("shares")
+        self._shares: int | None = None
         self._max_rate = max_rate
 
     def batch_rate(self, now: float) -> float | None:
         """Return the messages a second of a micro-batch that starts now. None: no limit."""
         return self._file.read().batch_rate(now)
 
-    def plan(self, tasks: int) -> RatePlan:
-        """Return the plan of a micro-batch with this number of tasks at a time, and store that
-        number for `planned`."""
-        if tasks != self._tasks:
-            self._tasks = tasks
-            self._tasks_path.write_text(str(tasks))
-        return self._plan(tasks)
+    def plan(self, shares: int) -> RatePlan:
+        """Return the plan of a micro-batch whose rate is divided among so many tasks, and store
+        that number for `planned`."""
+        if shares != self._shares:
+            self._shares = shares
+            self._shares_path.write_text(str(shares))
+        return self._plan(shares)
 
     def planned(self) -> RatePlan:
         """Return the plan of the micro-batch that was planned last, in another process."""
         try:
-            tasks = int(self._tasks_path.read_text())
+            shares = int(self._shares_path.read_text())
         except (OSError, ValueError):
-            tasks = 1
-        return self._plan(tasks)
+            shares = 1
+        return self._plan(shares)
 
-    def _plan(self, tasks: int) -> RatePlan:
+    def _plan(self, shares: int) -> RatePlan:
         return RatePlan(
-            limit=self._file.read(), max_rate=self._max_rate, tasks=tasks, file=self._path
+            limit=self._file.read(), max_rate=self._max_rate, shares=shares, file=self._path
         )
+
+    def start(self, now: float, *, has_credits: bool) -> None:
+        """Set the first limit. `has_credits`: a namespace has said that it throttles."""
+        if has_credits and self._file.read() == NO_LIMIT:
+            self._file.write(credit_limit(now))
 
     def note_throttled(self, error: Busy, now: float) -> None:
         """Take note that the driver itself was throttled, when it polled or peeked."""

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pairbus.backlog.syphon_control import Control, ControlFile
@@ -59,13 +60,15 @@ class BacklogPlanner:
         reporter: ReaderReporter,
         writer_status: StatusFile[WriterStatus],
         rate: DrainRate,
-        partitions: int,
+        has_credits: Callable[[], bool],
+        rate_shares: int,
         control: ControlFile | None = None,
         is_filtered: bool = False,
     ) -> None:
-        """`emptiness` checks for messages that are to be moved, and `movable` for those among them
-        whose destination is not paused. At most `partitions` tasks run at a time. `is_filtered`:
-        not every message is to be moved."""
+        """`has_credits` returns True if the namespace of the backlog throttles by credits.
+        `emptiness` checks for messages that are to be moved, and `movable` for those among them
+        whose destination is not paused. The rate is divided among at most `rate_shares`
+        tasks. `is_filtered`: not every message is to be moved."""
         self._only = options.only
         self._max_rate = options.max_rate
         self._max_rates = options.max_rates
@@ -84,7 +87,9 @@ class BacklogPlanner:
         self._reporter = reporter
         self._writer_status = writer_status
         self._rate = rate
-        self._partitions = partitions
+        self._has_credits = has_credits
+        self._has_planned = False
+        self._rate_shares = rate_shares
         self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
         self._blocked_reads = BlockedReadBackoff()
         self._limited_reads = BlockedReadBackoff()
@@ -204,6 +209,9 @@ class BacklogPlanner:
             if now >= deadline:
                 return None
             self._pause.wait(STEP_S)
+        if not self._has_planned:
+            self._has_planned = True
+            self._rate.start(time.time(), has_credits=self._has_credits())
         self._filtered_reads.planned(now, writer.removed)
         lock_s = min((message.lock_ms for message in messages), default=0) / 1000
         halvings = writer.batch_halvings(time.time())
@@ -229,8 +237,8 @@ class BacklogPlanner:
             others = sum(n for path, n in writer.moved.items() if path not in rates)
             if not self._limited_reads.is_due(now, others):
                 size = min(size, largest)
-        tasks = min(self._partitions, len(first_messages))
-        return BatchPlan(size, first_messages, blocked, limits, self._rate.plan(tasks))
+        rate = self._rate.plan(min(self._rate_shares, len(first_messages)))
+        return BatchPlan(size, first_messages, blocked, limits, rate)
 
     def _is_occupied(self, message: ReceivedMessage) -> bool:
         return self._occupied.is_occupied(

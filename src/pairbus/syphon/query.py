@@ -21,7 +21,7 @@ from pairbus.spark.error_summary import error_summary
 from pairbus.spark.executors import ExecutorWatch
 from pairbus.spark.owned_folders import OwnedFolder, remove_abandoned_folders
 from pairbus.spark.registration import register_source
-from pairbus.spark.sessions import SessionLease, is_remote, lease_session
+from pairbus.spark.sessions import SessionLease, is_local_master, is_remote, lease_session
 from pairbus.syphon.backlog_source import BacklogSourceFactory, ServerFolder, control_path
 from pairbus.syphon.missing_destinations import describe_missing
 from pairbus.syphon.options import SyphonOptions
@@ -232,8 +232,9 @@ class Syphon:
             if is_transformed:
                 self._selection = SelectionServer(self._folder.path, spark, select)
                 selection = SelectionClient(self._selection.address, options.ttl == "deduct")
-            cores = spark.sparkContext.defaultParallelism
-            factory = BacklogSourceFactory(options, self._folder.path, cores, selection)
+            is_local = is_local_master(spark.sparkContext.master or "")
+            shares = 1 if is_local else spark.sparkContext.defaultParallelism
+            factory = BacklogSourceFactory(options, self._folder.path, shares, selection)
             StatusFiles(self._folder.path).progress.create()
             checkpoint = str(self._folder.path / "checkpoint")
         register_source(spark, name, factory.source_schema, factory)

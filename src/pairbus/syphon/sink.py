@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
@@ -42,6 +43,8 @@ class BacklogSink(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         deliver_tokens(self._tokens)
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
         recorder = None
         if self._archive is not None:
             settler = ArchivingSettler(self._secondary, self._usage, self._archive)
@@ -51,14 +54,15 @@ class BacklogSink(DataSourceStreamArrowWriter):
             self._secondary,
             usage=self._usage,
             expired=self._expired,
-            pace=self._rate_plan.start(),
+            pace=self._rate_plan.start("send"),
             recorder=recorder,
         )
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]
             forwarder.forward(RestoredMessage(*row) for row in zip(*columns, strict=True))
-            self._progress.report(self._batch, forwarder.moved)
+            self._progress.report(self._batch, task, forwarder.moved)
         outcome = forwarder.finish()
+        self._progress.report(self._batch, task, outcome.moved, is_last=True)
         self._usage.flush()
         return TaskCommit(outcome, self._batch)
 

@@ -27,6 +27,7 @@ from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.stream_reader import QueueStreamReader
 from pairbus.spark.usage import UsageRecorder
+from pairbus.syphon.credit_limit import CreditLimit
 from pairbus.syphon.detailed_rows import DetailedRows
 from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.options import SyphonOptions
@@ -58,13 +59,14 @@ def backlog_stream_reader(
     *,
     on_start: Callable[[], None] | None = None,
     on_stop: Callable[[], None] | None = None,
-    cores: int | None = None,
+    rate_shares: int | None = None,
     control: ControlFile | None = None,
     selection: Selection | None = None,
 ) -> QueueStreamReader:
     """Return the reader of the backlog queues. Each queue is one task, so that a slow one holds up
-    no other, and executors that come late take their part. `cores` is how many run at a time, as
-    far as it is known. With `selection`, its rows have the columns that a transformation sees."""
+    no other, and executors that come late take their part. The rate is divided among
+    `rate_shares` tasks; None: one for each queue. With `selection`, its rows have the columns that
+    a transformation sees."""
     usage = options.usage
 
     def select(queue: str, payloads: list[bytes]) -> list[bool]:
@@ -104,7 +106,8 @@ def backlog_stream_reader(
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
         rate=DrainRate(files.rate, options.max_rate),
-        partitions=cores or len(options.backlog_queues),
+        has_credits=CreditLimit(options.secondary, usage).applies,
+        rate_shares=rate_shares or len(options.backlog_queues),
         control=control,
         is_filtered=bool(options.only) or selection is not None,
     )

@@ -30,14 +30,16 @@ class TaskProgress:
         """Create the folder, on the machine of the driver."""
         self._folder.mkdir()
 
-    def report(self, batch: str, moved: Counter[str]) -> None:
-        """Replace the report of this process, if the last one is not recent."""
+    def report(self, batch: str, task: int, moved: Counter[str], *, is_last: bool = False) -> None:
+        """Replace the report of a task, if the last one is not recent. Spark reuses its processes:
+        each may run several tasks of a micro-batch. A task that is tried again has the same number.
+        """
         now = self._now()
-        if self._reported_at is not None and now - self._reported_at < REPORT_S:
+        if not is_last and self._reported_at is not None and now - self._reported_at < REPORT_S:
             return
         self._reported_at = now
-        path = self._folder / f"{batch}-{os.getpid()}"
-        draft = path.with_suffix(".new")
+        path = self._folder / f"{batch}-{task}"
+        draft = path.with_suffix(f".{os.getpid()}")
         with contextlib.suppress(OSError):  # the folder is on another machine, or gone
             draft.write_text(json.dumps(moved))
             draft.replace(path)

@@ -1,5 +1,6 @@
 """The pace of tasks, with a clock of their own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from pairbus.errors import Busy
 from pairbus.spark.pace import MAX_TASK_S, SLICE_S, UNPACED, Pace, RatePlan
 from pairbus.spark.rate_control import FIRST_DECREASE, NO_LIMIT, RateLimit
 from pairbus.spark.rate_file import RateFile
+from pairbus.spark.rate_schedule import MAX_LATE_S
 
 pytestmark = pytest.mark.rule("Y9")
 NOW = 1_000_000.0
@@ -66,8 +68,52 @@ def test_messages_are_spread_over_time(clock: Clock):
 
 
 def test_tasks_share_the_rate(clock: Clock):
-    task = pace(clock, limit=known(400), tasks=4)
+    task = pace(clock, limit=known(400), shares=4)
     assert messages_in(task, clock, 10) == pytest.approx(1000, rel=0.02)
+
+
+def test_tasks_of_one_machine_share_a_schedule(clock: Clock, tmp_path: Path):
+    plan = RatePlan(limit=known(400), file=tmp_path / "rate.json")
+    tasks = [replace(plan.start("send"), now=clock, sleep=clock.sleep) for _ in range(2)]
+    for task in tasks:
+        task.wait(40)
+    assert clock.now == pytest.approx(NOW + 0.1, abs=MAX_LATE_S + 0.001)
+    other = replace(plan.start("receive"), now=clock, sleep=clock.sleep)
+    before = clock.now
+    other.wait(40)
+    assert clock.now == before, "receives do not wait for sends"
+
+
+def test_task_that_ends_leaves_its_part_to_the_others(clock: Clock, tmp_path: Path):
+    plan = RatePlan(limit=known(400), file=tmp_path / "rate.json")
+    first, second = (replace(plan.start("send"), now=clock, sleep=clock.sleep) for _ in range(2))
+    messages_in(first, clock, 1)
+    assert messages_in(second, clock, 10) == pytest.approx(4000, rel=0.02)
+
+
+def test_tasks_of_several_machines_have_schedules_of_their_own(clock: Clock, tmp_path: Path):
+    plan = RatePlan(limit=known(400), file=tmp_path / "rate.json", shares=2)
+    tasks = [replace(plan.start("send"), now=clock, sleep=clock.sleep) for _ in range(2)]
+    for task in tasks:
+        task.wait(5)
+    assert clock.now == NOW
+
+
+def test_wait_begins_again_if_an_operation_is_throttled_meanwhile(clock: Clock, tmp_path: Path):
+    path = tmp_path / "rate.json"
+    other = pace(clock, RateFile(path), limit=known(400))
+
+    def sleep_while_throttled(seconds: float) -> None:
+        clock.sleep(seconds)
+        if other.throttled == 0:
+            other.note_throttled(THROTTLED)
+
+    task = Pace(RatePlan(limit=known(400)), RateFile(path), now=clock, sleep=sleep_while_throttled)
+    task.wait(40)
+    assert other.throttled == 0
+    task.wait(40)
+    assert other.throttled == 1
+    assert clock.now >= NOW + 2
 
 
 def test_cap_holds(clock: Clock):
@@ -92,7 +138,7 @@ def test_messages_that_did_not_come_are_not_counted(clock: Clock):
 
 
 def test_throttled_task_waits_and_goes_on_at_the_observed_rate(clock: Clock):
-    task = pace(clock, tasks=2)
+    task = pace(clock, shares=2)
     task.wait(10_000)
     task.count(300)
     task.note_throttled(THROTTLED)

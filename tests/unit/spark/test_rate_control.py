@@ -15,6 +15,7 @@ from pairbus.spark.rate_control import (
     REPEATED_DECREASE,
     SOON_S,
     RateLimit,
+    credit_limit,
     latest,
     requested_wait_s,
 )
@@ -63,6 +64,16 @@ def test_rate_starts_much_lower_after_the_first_throttled_operation():
     first = NO_LIMIT.throttled(NOW, WAIT_S, 900.0)
     assert rate(first, NOW + WAIT_S) == pytest.approx(FIRST_DECREASE * 900)
     assert rate(first, NOW + WAIT_S + RECOVERY_S) == pytest.approx(900)
+
+
+def test_namespace_with_credits_starts_at_half_of_them():
+    limit = credit_limit(NOW)
+    assert rate(limit, NOW) == pytest.approx(CREDITS_PER_SECOND_STANDARD / 2)
+    assert rate(limit, NOW + RECOVERY_S / 2) == pytest.approx(CREDITS_PER_SECOND_STANDARD)
+    assert latest([NO_LIMIT, limit]) == limit
+    throttled = limit.throttled(NOW + 5, WAIT_S, 550.0)
+    assert throttled.limit == 550.0
+    assert latest([limit, throttled]) == throttled
 
 
 def test_old_limit_is_forgotten_slowly_at_first(limited: RateLimit):

@@ -27,14 +27,14 @@ def test_micro_batch_has_what_tasks_of_other_machines_learned(path: Path):
     plan = DrainRate(path, max_rate=70.0).plan(3)
 
     assert plan.limit == learned
-    assert (plan.max_rate, plan.tasks, plan.file) == (70.0, 3, path)
+    assert (plan.max_rate, plan.shares, plan.file) == (70.0, 3, path)
     assert rate.batch_rate(NOW) == learned.start
 
 
 def test_sink_knows_the_number_of_tasks(path: Path):
-    assert DrainRate(path, None).planned().tasks == 1
+    assert DrainRate(path, None).planned().shares == 1
     DrainRate(path, None).plan(4)
-    assert DrainRate(path, None).planned().tasks == 4
+    assert DrainRate(path, None).planned().shares == 4
 
 
 def test_throttled_poll_is_a_wait_and_lowers_a_known_limit(path: Path):

@@ -8,10 +8,12 @@ import pytest
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import AmqpError, Busy
+from pairbus.servicebus.limits import CREDITS_PER_SECOND_STANDARD
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.syphon import planner as planner_module
 from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.pacing import MAX_BATCH_S
 from pairbus.syphon.planner import BacklogPlanner
 from pairbus.syphon.primary_probe import PrimaryProbe
 from pairbus.syphon.reader_status import ReaderReporter
@@ -59,7 +61,9 @@ class EmptyPeeks:
         return []
 
 
-def planner_for(polls: ReceivedMessages, folder: Path, blocked: dict[str, float]) -> BacklogPlanner:
+def planner_for(
+    polls: ReceivedMessages, folder: Path, blocked: dict[str, float], *, has_credits: bool = False
+) -> BacklogPlanner:
     files = StatusFiles(folder)
     files.writer.write(WriterStatus(blocked_until=blocked))
     options = SyphonOptions(
@@ -75,7 +79,8 @@ def planner_for(polls: ReceivedMessages, folder: Path, blocked: dict[str, float]
         reporter=ReaderReporter(files.reader.write, time.time),
         writer_status=files.writer,
         rate=DrainRate(files.rate, None),
-        partitions=2,
+        rate_shares=2,
+        has_credits=lambda: has_credits,
     )
 
 
@@ -97,6 +102,20 @@ def test_messages_for_destinations_that_are_blocked_for_long_are_not_read_again_
     assert (batches, polls.taken) == ([None] * 3, False)
     polls.received["q"] = ReceivedMessage("q", to_backlog(message("n"), "other"))
     assert planner.next_batch(available_now=False) is not None
+
+
+@pytest.mark.rule("Y9")
+def test_drain_of_a_namespace_with_credits_starts_below_them(tmp_path: Path) -> None:
+    polls = ReceivedMessages(ReceivedMessage("q", to_backlog(message("m"), "other")))
+    planner = planner_for(polls, tmp_path, {}, has_credits=True)
+
+    batch = planner.next_batch(available_now=False)
+
+    assert batch is not None
+    rate = batch.rate.limit.rate(time.time())
+    assert rate is not None
+    assert 0 < rate < CREDITS_PER_SECOND_STANDARD
+    assert batch.max_messages < CREDITS_PER_SECOND_STANDARD * MAX_BATCH_S
 
 
 @pytest.mark.rule("Y9")

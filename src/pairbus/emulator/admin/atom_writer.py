@@ -112,15 +112,16 @@ def rule_entry(subscription_path: str, rule: Rule, created_at: datetime) -> Atom
 
 
 def namespace_entry(endpoint: ApiEndpoint, created_at: datetime, tier: NamespaceTier) -> AtomEntry:
-    """Return the entry of the namespace. The SDK knows no tier `unlimited`: it is Standard."""
-    premium = tier.bytes_per_second is not None
+    """Return the entry of the namespace. The SDK knows no tier `unlimited`, which is Premium:
+    it has no credits."""
+    has_credits = tier.credits_per_second is not None
     return AtomEntry(
         title=endpoint.namespace,
         path="$namespaceinfo",
         content=write_element(
             "NamespaceInfo",
             write_element("CreatedTime", _format_time(created_at)),
-            write_element("MessagingSKU", "Premium" if premium else "Standard"),
+            write_element("MessagingSKU", "Standard" if has_credits else "Premium"),
             write_element("ModifiedTime", _format_time(created_at)),
             write_element("Name", escape_text(endpoint.namespace)),
             write_element("NamespaceType", "Messaging"),

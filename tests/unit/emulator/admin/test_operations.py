@@ -193,7 +193,7 @@ def test_rules_survive_a_restart(harness: AdminHarness):
 def test_namespace_properties_are_returned(harness: AdminHarness):
     properties = harness.client().get_namespace_properties()
 
-    assert (properties.name, properties.messaging_sku) == ("local", "Standard")
+    assert (properties.name, properties.messaging_sku) == ("local", "Premium")
     assert abs(properties.created_at_utc - CREATED_AT) < timedelta(milliseconds=1)
 
 
