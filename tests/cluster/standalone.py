@@ -29,7 +29,6 @@ class Cluster:
         self._resources = resources
         self.python = worker_environment(folder / "python")
         self.networks = [resources.enter_context(NetworkNamespace(index)) for index in (0, 1)]
-        self.networks[0].connect(self.networks[1])  # executors send broadcasts to each other
         self.host = self.networks[0].host
         self.url = f"spark://{self.host}:{free_port(self.host)}"
         self.master = self.start_master("master.log")

@@ -25,6 +25,8 @@ def test_executors_are_removed_when_idle_and_come_back(
     (tmp_path / "spark-defaults.conf").write_text(SETTINGS)
     backlog = Backlog(*namespaces)
     messages = BacklogMessages(backlog)
+    # Executors fetch broadcasts from each other, also from those that are removed soon.
+    cluster.networks[0].connect(cluster.networks[1])
     cluster.start_worker(0)
     cluster.start_worker(1)
 
