@@ -4,8 +4,9 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,6 +20,7 @@ from pairbus.spark.outcome import Outcome, OutcomeRecorder
 from pairbus.spark.usage import NO_USAGE
 from pairbus.syphon import archive
 from pairbus.syphon.archive import ArchivingSettler
+from pairbus.syphon.options import ArchiveFormat
 from pairbus.syphon.restore import restore
 from tests.backlog import Backlog
 from tests.messages import message, numbered
@@ -41,9 +43,11 @@ def backlog(namespaces: tuple[LocalNamespace, LocalNamespace]) -> Backlog:
 class ArchivedRun:
     """A task of a syphon that archives what it moves."""
 
-    def __init__(self, backlog: Backlog, folder: Path) -> None:
+    def __init__(
+        self, backlog: Backlog, folder: Path, file_format: ArchiveFormat = "parquet"
+    ) -> None:
         options = backlog.options()
-        self.settler = ArchivingSettler(options.secondary, NO_USAGE, str(folder))
+        self.settler = ArchivingSettler(options.secondary, NO_USAGE, str(folder), file_format)
         recorder = OutcomeRecorder(self.settler, NO_USAGE)
         self.forwarder = Forwarder(options.primary, options.secondary, recorder=recorder)
 
@@ -87,19 +91,21 @@ def test_moved_messages_are_archived_and_others_are_not(backlog: Backlog, tmp_pa
     assert backlog.left() == 0
 
 
+@pytest.mark.parametrize("file_format", get_args(ArchiveFormat))
 def test_message_whose_completion_failed_is_in_the_archive(
-    backlog: Backlog, tmp_path: Path
+    backlog: Backlog, tmp_path: Path, file_format: ArchiveFormat
 ) -> None:
     path = backlog.path("one")
     backlog.put(path, numbered(20))
-    run = ArchivedRun(backlog, tmp_path)
+    run = ArchivedRun(backlog, tmp_path, file_format)
     run.forwarder.forward(receive(backlog, 20))
 
     backlog.secondary.close()
     outcome = run.forwarder.finish()
 
     assert outcome.unsettled == 20, "the completions did not fail"
-    assert sorted(backlog.ids(path)) == sorted(row["message_id"] for row in archived(tmp_path))
+    ids = pyarrow.dataset.dataset(tmp_path, format=file_format).to_table()["message_id"].to_pylist()
+    assert sorted(backlog.ids(path)) == sorted(ids)
 
 
 def test_message_that_could_not_be_archived_is_not_completed(

@@ -8,6 +8,7 @@ import pytest
 
 from pairbus.amqp.client import Management
 from pairbus.amqp.client.request_response import Response
+from pairbus.errors import ConnectionLost
 from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.usage import UsageRecorder
@@ -86,3 +87,29 @@ def test_messages_are_left_if_the_backlog_does_not_respond(backlog: BacklogQueue
     outcome = backlog.forward([message._replace(problem="Reason", description="because")])
 
     assert (outcome.dead_lettered, outcome.left) == ({}, {"orders": 1})
+
+
+def test_dead_letter_counts_if_the_answer_was_lost(
+    backlog: BacklogQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [
+        message._replace(problem="Reason", description="because")
+        for message in backlog.locked("orders", ["a", "b", "c"])
+    ]
+    post, lost = Management.post_settle, list[Response]()
+
+    def lose_first_answer(management: Management, *arguments: Any, **options: Any) -> Response:
+        response = post(management, *arguments, **options)
+        if not lost:
+            management.wait([response])
+            lost.append(response)
+            return Response(response.id, error=ConnectionLost("The connection was lost."))
+        return response
+
+    monkeypatch.setattr(Management, "post_settle", lose_first_answer)
+    outcome = backlog.forward(messages)
+
+    assert lost[0].status == 200
+    assert len(backlog.dead_letters()) == 3
+    assert outcome.dead_letter_reasons == {"orders": {"Reason": 3}}
+    assert outcome.left == {}

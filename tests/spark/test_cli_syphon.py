@@ -52,6 +52,14 @@ def run_syphon(session: SparkSession, backlog: Backlog) -> Iterator[RunSyphon]:
         (["--primary", ONE, "--secondary", TWO, "--ttl", "halve"], "ttl must be one of"),
         (["--primary", ONE, "--secondary", TWO, "--max-rate", "0"], "--max-rate"),
         (
+            ["--primary", ONE, "--secondary", TWO, "--archive", "a", "--archive-format", "delta"],
+            "archive_format must be one of parquet, orc, json, csv, not 'delta'",
+        ),
+        (
+            ["--primary", ONE, "--secondary", TWO, "--archive-format", "orc"],
+            "--archive-format needs --archive",
+        ),
+        (
             ["--primary", ONE, "--secondary", TWO, "--missing-destination-grace", "soon"],
             "--missing-destination-grace must be a duration",
         ),
@@ -66,6 +74,8 @@ def run_syphon(session: SparkSession, backlog: Backlog) -> Iterator[RunSyphon]:
         "one namespace",
         "ttl",
         "rate",
+        "archive format",
+        "no archive",
         "grace",
         "no secondary",
         "status file",
@@ -155,7 +165,7 @@ def test_once_with_an_unavailable_destination_ends_as_stuck(
     assert status == 3
     assert "1 message moved, 0 dead-lettered." in out
     assert "Stuck: the primary accepted no message for" in err
-    assert f"{path} does not accept messages" in err
+    assert f"  {path}: " in err
     reported = json.loads(status_file.read_text())
     assert (reported["running"], reported["healthy"]) == (False, False)
     assert backlog.left() == 1
@@ -174,7 +184,10 @@ def test_once_with_messages_for_a_missing_destination_ends_as_stuck_and_names_it
     assert result.exit_code == 3
     assert "1 message moved, 0 dead-lettered." in result.stdout
     stderr = " ".join(result.stderr.split())
-    assert "no-such-queue: does not exist; its messages stay in the backlog" in stderr
+    assert (
+        "no-such-queue: does not exist; its messages stay in the backlog until it is created"
+        in stderr
+    )
     assert (backlog.left(), backlog.dead_letters()) == (3, [])
 
 
@@ -191,12 +204,13 @@ def test_dead_letters_are_shown_with_destination_reason_and_next_step(
         *("--once", "--missing-destination-grace", "0", "--status-file", str(status_file))
     )
 
-    assert result.exit_code == 0
+    assert result.exit_code == 5
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert "no-such-queue: 5 dead-lettered (EntityNotFound)" in lines
     assert "no destination: 1 dead-lettered (MissingPath)" in lines
     assert "1 message moved. 6 DEAD-LETTERED. See: pairbus dead-letters list" in lines
     status = json.loads(status_file.read_text())
+    assert status["ended"] == "drained"
     assert status["dead_lettered"] == {"no-such-queue": 5, "": 1}
     assert status["dead_letter_reasons"] == {
         "no-such-queue": {"EntityNotFound": 5},
@@ -326,7 +340,7 @@ def test_queues_beyond_the_configured_count_are_reported_and_not_drained(
 
     result = run_syphon("--once", "--backlog-queues", "1")
 
-    assert result.exit_code == 0
+    assert result.exit_code == 3
     assert "1 message moved, 0 dead-lettered." in result.stdout
     assert (
         "Backlog queue 1 exists, but is not drained, because --backlog-queues is 1. Stop the "
@@ -351,10 +365,23 @@ def test_invalid_condition_is_one_sentence_with_exit_status_2(
     assert backlog.left() == 1
 
 
-def test_dry_run_with_a_condition_is_refused() -> None:
-    result = run_here(
-        "syphon", "--dry-run", "--where", "true", "--primary", ONE, "--secondary", TWO
-    )
+@pytest.mark.rule("Y11")
+def test_dry_run_with_a_condition_counts_the_messages_that_match(
+    backlog: Backlog, run_syphon: RunSyphon
+) -> None:
+    orders, bills = backlog.path("orders"), backlog.path("bills")
+    backlog.put(orders, [*numbered(12, "new"), *numbered(5, "old")])
+    backlog.put(bills, numbered(4, "new"), queue=1)
+    backlog.put_raw([message("poison")], queue=1)
 
-    assert result.exit_code == 2
-    assert "--dry-run does not start Spark" in result.stderr
+    result = run_syphon("--dry-run", "--where", "message_id LIKE 'new-%'", "--only", orders)
+    invalid = run_syphon("--dry-run", "--where", "no_such_column = 1")
+
+    assert (result.exit_code, result.stderr) == (0, "Starting Spark for --where…\n")
+    assert re.search(rf"{orders} +12 ", result.stdout)
+    assert bills not in result.stdout
+    assert "would be dead-lettered: MissingPath" in result.stdout
+    assert "13 of 22 messages would be moved or dead-lettered. Nothing was moved." in result.stdout
+    assert backlog.left() == 22
+    assert invalid.exit_code == 2
+    assert "where is not a valid condition: " in invalid.stderr

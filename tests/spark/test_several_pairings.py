@@ -55,12 +55,19 @@ def test_pairing_that_fails_does_not_end_the_others_and_the_exit_status_tells(
     )
 
     assert result.exit_code == 1, result.output
-    assert (one.left(), two.left()) == (0, 0)
-    assert "first: 30 moved, 0 dead-lettered." in result.stdout
-    assert "second: 30 moved, 0 dead-lettered." in result.stdout
-    assert "broken: 0 moved" in result.stdout
+    assert (one.left(), two.left()) == (0, 0), result.output
+    assert "first: 30 messages moved, 0 dead-lettered." in result.stdout
+    assert "second: 30 messages moved, 0 dead-lettered." in result.stdout
+    assert "broken: 0 messages moved" in result.stdout
     status = json.loads(status_file.read_text())
-    assert sum(status["pairings"]["second"]["moved"].values()) == 30
+    second, broken = status["pairings"]["second"], status["pairings"]["broken"]
+    assert (sum(second["moved"].values()), second["remaining"], second["ended"]) == (
+        30,
+        0,
+        "drained",
+    )
+    assert (broken["remaining"], broken["ended"]) == (None, "failed")
+    assert (status["running"], status["ended"], status["remaining"]) == (False, "failed", None)
     assert parse_syphon_status(status, status["time"]).moved == 60
     archived = [path.parent.name for path in (folder / "moved").glob("*/*.parquet")]
     assert set(archived) == {"pairing=first", "pairing=second"}

@@ -2,12 +2,15 @@
 received or locked."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from types import MappingProxyType
 
 from pairbus.amqp.client import Client
 from pairbus.backlog.dead_letter_filter import ALL, DeadLetterFilter
 from pairbus.backlog.dead_letter_groups import DeadLetterGroups
 from pairbus.backlog.dead_letter_source import DeadLetterSource
+from pairbus.backlog.duplicate_detection import would_be_dropped
 from pairbus.backlog.message import BacklogMessage
 from pairbus.backlog.peek import connected, peek
 from pairbus.backlog.redrive_plan import PlanBuilder, RedrivePlan, SequenceNumberSet
@@ -64,21 +67,24 @@ def plan_redrive(
     *,
     choice: DeadLetterFilter = ALL,
     within: RedrivePlan | None = None,
+    windows: Mapping[str, timedelta] = MappingProxyType({}),
     usage: UsageRecorder = NO_USAGE,
     on_peeked: OnPeeked | None = None,
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> RedrivePlan:
     """Return a plan with the chosen dead letters that are there now. `within` is a plan that was
-    interrupted: only its messages are taken, and its time is kept. Needs the Listen right. Costs
-    one operation for each dead letter. Raises the errors of the client."""
+    interrupted: only its messages are taken, and its time is kept. `windows` are the time windows
+    of duplicate detection, by entity, for the number of messages that it would drop. Needs the
+    Listen right. Costs one operation for each dead letter. Raises the errors of the client."""
     builder = PlanBuilder(now_ms() if within is None else within.taken_ms)
     count = choice.count
-    brief = within is not None or choice.takes_all
+    brief = (within is not None or choice.takes_all) and not windows
     read = source.read_briefly if brief else source.read
     with connected(source.namespace) as client:
         peeked = 0
         for entity in source.entities:
             known = None if within is None else within.queues.get(entity, SequenceNumberSet())
+            window = windows.get(entity)
             for messages in _peek_entity(client, source, entity, 1, usage, read):
                 for message in messages:
                     number = message.sequence_number
@@ -86,7 +92,10 @@ def plan_redrive(
                     if number is None or not chosen or count == 0:
                         builder.skip()
                     else:
-                        builder.add(entity, number, message.destination)
+                        duplicate = window is not None and would_be_dropped(
+                            message.enqueued_ms, window, now_ms()
+                        )
+                        builder.add(entity, number, message.destination, duplicate=duplicate)
                         count = None if count is None else count - 1
                 peeked += len(messages)
                 if on_peeked is not None:

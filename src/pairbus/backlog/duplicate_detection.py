@@ -56,9 +56,10 @@ def duplicate_windows(
     return windows
 
 
-def would_be_dropped(enqueued_ms: int, window: timedelta, now_ms: int) -> bool:
-    """Return True if an entity may still know the id of a message that was enqueued there."""
-    return now_ms - enqueued_ms < window.total_seconds() * 1000
+def would_be_dropped(enqueued_ms: int | None, window: timedelta, now_ms: int) -> bool:
+    """Return True if an entity may still know the id of a message that was enqueued there. None:
+    the time is not known."""
+    return enqueued_ms is None or now_ms - enqueued_ms < window.total_seconds() * 1000
 
 
 def describe(origin: str, window: timedelta) -> str:

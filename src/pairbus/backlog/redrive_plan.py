@@ -62,6 +62,9 @@ class RedrivePlan:
     """The number of messages by destination."""
     others: int = 0
     """The number of dead letters that were there and are not part of the plan."""
+    duplicates: Mapping[str, int] = field(default_factory=dict)
+    """The number of messages that the duplicate detection of their entity would drop, if it was
+    asked for. They stay."""
 
     def __len__(self) -> int:
         return sum(map(len, self.queues.values()))
@@ -103,10 +106,14 @@ class PlanBuilder:
         self._numbers: dict[str, array[int]] = {}
         self._destinations: Counter[str | None] = Counter()
         self._others = 0
+        self._duplicates: Counter[str] = Counter()
 
-    def add(self, entity: str, number: int, destination: str | None) -> None:
+    def add(
+        self, entity: str, number: int, destination: str | None, *, duplicate: bool = False
+    ) -> None:
         self._numbers.setdefault(entity, array("q")).append(number)
         self._destinations[destination] += 1
+        self._duplicates[entity] += duplicate
 
     def skip(self) -> None:
         """Count a message that is not part of the plan."""
@@ -114,4 +121,6 @@ class PlanBuilder:
 
     def plan(self) -> RedrivePlan:
         queues = {entity: SequenceNumberSet(numbers) for entity, numbers in self._numbers.items()}
-        return RedrivePlan(self._taken_ms, queues, dict(self._destinations), self._others)
+        return RedrivePlan(
+            self._taken_ms, queues, dict(self._destinations), self._others, +self._duplicates
+        )

@@ -199,7 +199,7 @@ class RedriveRound:
         window = self._duplicate_window
         if window is None or message.problem is not None:
             return message
-        enqueued_ms = read_message(self._entity, payload).enqueued_ms or self._now_ms()
+        enqueued_ms = read_message(self._entity, payload).enqueued_ms
         if not would_be_dropped(enqueued_ms, window, self._now_ms()):
             return message
         text = describe(message.destination or self._entity, window)

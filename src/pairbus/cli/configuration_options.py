@@ -47,7 +47,7 @@ def _use_one(
 def _use_all(
     context: typer.Context, configuration: Configuration | None, pairing: str | None
 ) -> None:
-    """As `_use_one`, but leave it to the command to use several pairings."""
+    """As `_use_one`, but leave it to the command to use several pairings, or none."""
     section = _selected(configuration, pairing)
     if section is not None:
         context.default_map = _defaults(section)
@@ -165,6 +165,7 @@ _ONE = _options(_use_one, "Name of a pairing in the configuration file.")
 _ALL = _options(
     _use_all, "Name of a pairing in the configuration file. By default all are drained."
 )
+_OPTIONAL = _options(_use_all, "Name of a pairing in the configuration file.")
 _NAMED = _options(
     _use_named, "Name of a pairing in the configuration file whose namespaces the drill uses."
 )
@@ -173,5 +174,7 @@ ConfigFile = Annotated[Path | None, _ONE["config"]]
 PairingName = Annotated[str | None, _ONE["pairing"]]
 ConfigFileOfAll = Annotated[Path | None, _ALL["config"]]
 PairingNameOfAll = Annotated[str | None, _ALL["pairing"]]
+OptionalConfigFile = Annotated[Path | None, _OPTIONAL["config"]]
+OptionalPairingName = Annotated[str | None, _OPTIONAL["pairing"]]
 ConfigFileOfDrill = Annotated[Path | None, _NAMED["config"]]
 PairingNameOfDrill = Annotated[str | None, _NAMED["pairing"]]

@@ -14,6 +14,7 @@ from pairbus.backlog.discovery import list_backlog_queues
 from pairbus.backlog.peek import connected, search_queues
 from pairbus.backlog.target import InspectionTarget, parse_namespace
 from pairbus.cli.backlog_command import now_ms, report_search
+from pairbus.cli.configuration_options import OptionalConfigFile, OptionalPairingName
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.network_options import NetworkOptions
 from pairbus.cli.pairing_options import (
@@ -121,6 +122,8 @@ class DeadLetterQueues:
     secondary: DeadLetterSecondary = field(default=None, repr=False)
     primary_name: PrimaryName = None
     backlog_queues: ExpectedQueues = DEFAULT_BACKLOG_QUEUES
+    config: OptionalConfigFile = None
+    pairing: OptionalPairingName = None
     entity: Entities = None
     namespace: Namespace = "primary"
     queue: Queues = None
@@ -145,7 +148,8 @@ class DeadLetterQueues:
         text = self.primary if role == "primary" else self.secondary
         if text is None:
             raise ConfigurationError(
-                f"The {role} is missing. Add --{role}, or set PAIRBUS_{role.upper()}."
+                f"The {role} is missing. Add --{role}, set PAIRBUS_{role.upper()}, or select a "
+                "pairing of a configuration file with --pairing NAME."
             )
         require_credentials(text)
         return parse_namespace(role, text, timeout_s=timeout_s, **network.client_fields())
@@ -155,8 +159,9 @@ class DeadLetterQueues:
     ) -> DeadLetterSource | None:
         if self.secondary is None:
             raise ConfigurationError(
-                "The secondary is missing, which holds the backlog queues. Add --secondary, or set "
-                "PAIRBUS_SECONDARY. For another queue or subscription, add --entity."
+                "The secondary is missing, which holds the backlog queues. Add --secondary, set "
+                "PAIRBUS_SECONDARY, or select a pairing of a configuration file with --pairing "
+                "NAME. For another queue or subscription, add --entity."
             )
         settings = PairingSettings(
             primary=self.primary,

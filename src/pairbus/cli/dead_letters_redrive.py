@@ -1,11 +1,15 @@
 """`pairbus dead-letters redrive`: move dead letters back to where they were going."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from pairbus.backlog.dead_letter_peek import plan_redrive
+from pairbus.backlog.dead_letter_source import DeadLetterSource
+from pairbus.backlog.duplicate_detection import duplicate_windows
 from pairbus.backlog.redrive_journal import RedriveJournal
 from pairbus.cli.backlog_command import DONE, FAILED
 from pairbus.cli.console import consoles, print_warning
@@ -24,6 +28,8 @@ from pairbus.cli.network_options import NetworkOptions
 from pairbus.cli.option_groups import with_option_groups
 from pairbus.cli.pairing_options import AsJson, Timeout
 from pairbus.cli.redrive_run import RedriveRun
+from pairbus.errors import ConfigurationError
+from pairbus.spark.usage import UsageRecorder
 
 EXAMPLE = (
     "Example: PAIRBUS_PRIMARY=… PAIRBUS_SECONDARY=… pairbus dead-letters redrive --reason "
@@ -54,7 +60,11 @@ def redrive(
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Show how many would be moved to which destination."),
+        typer.Option(
+            "--dry-run",
+            help="Show how many would be moved to which destination, and how many would stay "
+            "because of duplicate detection.",
+        ),
     ] = False,
     max_rate: MaxRate = None,
     restart: Annotated[
@@ -115,16 +125,18 @@ def redrive(
         usage = ledger.usage(source)
         journal = RedriveJournal(redrive_folder(), source, choice, (chosen.since, chosen.until))
         interrupted = None if restart or dry_run else journal.load()
+        windows = _windows(err, source, usage) if dry_run else {}
         with RedriveScreen(err, "reading dead letters", None) as screen:
             plan = plan_redrive(
                 source,
                 choice=choice,
                 within=interrupted,
+                windows=windows,
                 usage=usage,
                 on_peeked=screen.show_count,
             )
         if dry_run:
-            print_plan(out, plan, purge=False)
+            print_plan(out, plan, purge=False, windows=windows)
             return DONE
         if interrupted is not None:
             print_warning(
@@ -145,3 +157,12 @@ def redrive(
         return status
 
     run_command(err, run)
+
+
+def _windows(err: Console, source: DeadLetterSource, usage: UsageRecorder) -> dict[str, timedelta]:
+    """Return the time windows of duplicate detection. A dry run goes on if they cannot be read."""
+    try:
+        return duplicate_windows(source, usage)
+    except ConfigurationError as exc:
+        print_warning(err, exc)
+        return {}

@@ -1,7 +1,9 @@
 """The output of `pairbus dead-letters`: tables, progress and totals."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.markup import escape
@@ -76,8 +78,15 @@ def print_groups(out: Console, groups: DeadLetterGroups, now_ms: int, where: str
     )
 
 
-def print_plan(out: Console, plan: RedrivePlan, *, purge: bool) -> None:
-    """Print what a redrive would move."""
+def print_plan(
+    out: Console,
+    plan: RedrivePlan,
+    *,
+    purge: bool,
+    windows: Mapping[str, timedelta] = MappingProxyType({}),
+) -> None:
+    """Print what a redrive would move. `windows` are the time windows of duplicate detection, by
+    entity."""
     if not purge:
         rows = [
             (NO_DESTINATION if path is None else printable(path), f"{count:,}")
@@ -86,9 +95,19 @@ def print_plan(out: Console, plan: RedrivePlan, *, purge: bool) -> None:
             )
         ]
         print_rows(out, ("destination", "messages"), rows, ("messages",))
+    for entity, window in windows.items():
+        count, numbers = plan.duplicates.get(entity, 0), plan.queues.get(entity, ())
+        out.print(
+            escape(
+                f"{printable(entity)} has duplicate detection and drops messages whose ids it has "
+                f"seen within the last {window}: {count:,} of {dead_letters(len(numbers))} would "
+                f"stay.{' Redrive them later, or with --to another queue.' if count else ''}"
+            )
+        )
     verb = "deleted" if purge else "moved"
+    moved = len(plan) - sum(plan.duplicates.values())
     others = f" {plan.others:,} others would stay." if plan.others else ""
-    out.print(f"{dead_letters(len(plan))} would be {verb}.{others} Nothing was received or moved.")
+    out.print(f"{dead_letters(moved)} would be {verb}.{others} Nothing was received or moved.")
 
 
 class RedriveScreen:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Console
 
 from pairbus.backlog.configuration import Configuration
 from pairbus.backlog.syphon_control import ControlFile
@@ -22,6 +21,7 @@ from pairbus.cli.default_paths import control_file as default_control_file
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.durations import parse_optional_duration
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
+from pairbus.cli.other_queues import warn_of_other_queues
 from pairbus.cli.pairing_options import (
     DEFAULT_BACKLOG_QUEUES,
     BacklogQueues,
@@ -33,16 +33,15 @@ from pairbus.cli.pairing_options import (
     uses_entra,
 )
 from pairbus.cli.spark_requirements import check_spark
-from pairbus.cli.syphon_dry_run import print_dry_run
+from pairbus.cli.syphon_dry_run import run_dry_run
 from pairbus.cli.syphon_pairings import PairingsRun
-from pairbus.cli.syphon_run import DRAINED, FAILED, STOPPED, SyphonRun
-from pairbus.cli.threads import run_in_thread
+from pairbus.cli.syphon_run import SyphonRun
+from pairbus.cli.syphon_status_file import DRAINED, FAILED, STOPPED, USAGE_ERROR
 from pairbus.errors import ConfigurationError, PairbusError
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
 
-USAGE_ERROR = 2
 EXAMPLE = "Example: PAIRBUS_PRIMARY=… PAIRBUS_SECONDARY=… pairbus syphon --once"
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
@@ -68,7 +67,8 @@ def syphon(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show what would be moved, by destination, without moving it or starting Spark.",
+            help="Show what would be moved, by destination, without moving it. Starts Spark only "
+            "for --where.",
         ),
     ] = False,
     only: Annotated[
@@ -90,9 +90,17 @@ def syphon(
     archive: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for Parquet files with every moved message. A message may be in it twice, "
-            "and is never missing.",
+            help="Folder for files with every moved message. A message may be in it twice, and is "
+            "never missing.",
             file_okay=False,
+        ),
+    ] = None,
+    archive_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[parquet|orc|json|csv]",
+            help="Format of the --archive. docs/syphon.md tells how to get others.",
+            show_default="parquet",
         ),
     ] = None,
     control_file: Annotated[
@@ -180,21 +188,25 @@ def syphon(
     receiver has locked. With --only and --where, other messages may stay.
 
     Exit status: 0 drained, or stopped without --once; 1 failed; 2 invalid option; 3 stuck: messages
-    remain, and there is no progress; 4 stopped before --once was complete.
+    remain, and there is no progress; 4 stopped before --once was complete; 5 drained with --once,
+    but some messages were dead-lettered.
     """
     if context.invoked_subcommand is not None:
         return
-    from pairbus.syphon.options import TimeToLive
+    from pairbus.syphon.options import ArchiveFormat, TimeToLive
 
     out, err = consoles()
     try:
         network = NetworkOptions(transport, proxy, ca_file)
+        if archive_format is not None and archive is None:
+            raise ConfigurationError("--archive-format needs --archive FOLDER.")
         fields: dict[str, Any] = {
             "only": tuple(only or ()),
             "where": where,
             "max_rate": max_rate,
             "control_file": None if control_file is None else str(control_file.absolute()),
             "archive": None if archive is None else str(archive.absolute()),
+            "archive_format": cast(ArchiveFormat, archive_format or "parquet"),
             "ttl": cast(TimeToLive, ttl),
             "missing_destination_grace": parse_optional_duration(
                 "missing-destination-grace", missing_destination_grace, "forever"
@@ -220,30 +232,31 @@ def syphon(
         _check_status_file(status_file)
         for options in pairings.values():
             _control_settings(options)
-        if dry_run and where is not None:
-            raise ConfigurationError(
-                "--dry-run does not start Spark, which --where needs. Use one of them."
-            )
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
-    if not dry_run and not check_spark(err, master):
+    needs_spark = not dry_run or where is not None
+    if needs_spark and not check_spark(err, master):
         raise typer.Exit(FAILED)
     try:
+        other_queues = {}
         for name, options in pairings.items():
             prefix = f"{name}: " if name else ""
-            _warn_of_other_queues(err, options)
+            other_queues[name] = warn_of_other_queues(err, options)
             for line in _control_settings(options):
                 print_warning(err, f"{prefix}{line}")
         if dry_run:
-            results = []
-            for name, options in pairings.items():
-                if name:
-                    out.print(f"{name}:", markup=False)
-                results.append(print_dry_run(out, err, options))
-            status = max(results)
+            status = run_dry_run(out, err, pairings, master)
         elif len(pairings) > 1:
-            several = PairingsRun(pairings, master, checkpoint, once=once, status_file=status_file)
+            several = PairingsRun(
+                pairings,
+                master,
+                checkpoint,
+                once=once,
+                status_file=status_file,
+                executor_timeout_s=executor_timeout,
+                other_queues=other_queues,
+            )
             status = several.run(out, err)
         else:
             (options,) = pairings.values()
@@ -254,6 +267,7 @@ def syphon(
                 once=once,
                 status_file=status_file,
                 executor_timeout_s=executor_timeout,
+                other_queues=next(iter(other_queues.values())),
             )
             status = run.run(out, err)
     except KeyboardInterrupt:
@@ -334,23 +348,4 @@ def _check_status_file(path: Path | None) -> None:
     if path is not None and not path.parent.is_dir():
         raise ConfigurationError(
             f"--status-file: the folder {path.parent} does not exist. Create it first."
-        )
-
-
-def _warn_of_other_queues(err: Console, options: "SyphonOptions") -> None:
-    """Name the backlog queues that exist and are not drained, if the queues can be listed."""
-    from pairbus.backlog.discovery import describe_queues
-    from pairbus.syphon.counts import unread_queues
-
-    count = options.backlog_queue_count
-    unread = run_in_thread(
-        lambda: unread_queues(options.secondary, options.name or "", count, options.usage)
-    )
-    if unread:
-        names, single = describe_queues(unread), len(unread) == 1
-        print_warning(
-            err,
-            f"{names[0].upper()}{names[1:]} {'exists' if single else 'exist'}, but "
-            f"{'is' if single else 'are'} not drained, because --backlog-queues is {count}. Stop "
-            f"the syphon and start it with --backlog-queues {max(unread) + 1}.",
         )

@@ -8,14 +8,32 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from pairbus.cli.backlog_counter import BacklogCounter
 from pairbus.cli.console import print_error, print_warning
+from pairbus.cli.other_queues import other_queues_problem
+from pairbus.cli.syphon_run import no_executors_error
+from pairbus.cli.syphon_status_file import (
+    DEAD_LETTERED,
+    DRAINED,
+    FAILED,
+    STOPPED,
+    STUCK,
+    combined_values,
+    describe_end,
+    removed,
+    status_values,
+    write_status_file,
+)
+from pairbus.cli.syphon_totals import total_lines
 from pairbus.cli.threads import run_in_thread
 from pairbus.spark.error_summary import error_summary
 
@@ -24,7 +42,6 @@ if TYPE_CHECKING:
     from pairbus.syphon.query import Syphon
     from pairbus.syphon.status import SyphonStatus
 
-DRAINED, FAILED, STUCK, STOPPED = 0, 1, 3, 4
 REFRESH_S, LINES_S = 0.5, 5.0
 START_S = 60.0
 """The longest wait for one query before the next is started."""
@@ -33,11 +50,18 @@ START_S = 60.0
 class PairingRun:
     """The syphon of one pairing, as the run of all of them sees it."""
 
-    def __init__(self, name: str, syphon: "Syphon") -> None:
+    def __init__(self, name: str, syphon: "Syphon", other_queues: tuple[int, ...] = ()) -> None:
+        from pairbus.syphon.progress import DrainProgress
+
         self.name = name
         self.failure: str | None = None
         self._syphon = syphon
         self._started = False
+        self._stopped = False
+        self._other_queues = other_queues
+        self._other_problem: str | None = None
+        self._progress = DrainProgress()
+        self._counter = BacklogCounter(syphon.options, self._progress)
 
     def start(self, *, once: bool) -> None:
         """Start the syphon. A failure is kept, not raised."""
@@ -48,43 +72,71 @@ class PairingRun:
         except Exception as exc:  # noqa: BLE001  any error of Spark
             self.failure = error_summary(exc)
 
-    def status(self) -> "SyphonStatus | None":
-        """Return the status, or None if the syphon did not start."""
+    def status(self) -> "SyphonStatus":
+        """Return the status, also of a syphon that has not started yet or failed to start."""
+        from pairbus.syphon.status import initial_status
+
         if not self._started:
-            return None
-        status = self._syphon.status()
-        if status.failure is not None:
-            self.failure = error_summary(status.failure)
+            running = self.failure is None and not self._stopped
+            status = replace(initial_status(), running=running)
+        else:
+            status = self._syphon.status()
+            if status.failure is not None:
+                self.failure = error_summary(status.failure)
+        if self.failure is not None:
+            status = replace(status, healthy=False, problem=self.failure)
+        if self._other_problem is not None:
+            problem = self._other_problem
+            status = replace(status, drained=False, healthy=False, problem=problem)
         return status
+
+    def measure(self, status: "SyphonStatus", now: float, *, count: bool) -> None:
+        """Measure the progress, and count the backlog from time to time if `count` is True."""
+        self._progress.add(now, removed(status))
+        if count and self._started:
+            self._counter.count_if_due(status.batches, removed(status), now)
+
+    def has_executors(self, timeout_s: float) -> bool:
+        """Return False, with a failure, if a micro-batch has waited too long for an executor."""
+        seconds = self._syphon.seconds_without_executors()
+        if not 0 < timeout_s <= seconds:
+            return True
+        self.failure = no_executors_error(seconds)
+        return False
 
     def stop(self) -> None:
         """Stop the syphon."""
+        self._stopped = True
         if self._started:
             self._syphon.stop()
+            if self._syphon.status().drained:
+                self._other_problem = other_queues_problem(self._syphon.options, self._other_queues)
 
-    def exit_status(self, status: "SyphonStatus | None", *, once: bool, stopped: bool) -> int:
+    def exit_status(self, status: "SyphonStatus", *, once: bool, stopped: bool) -> int:
         """Return the exit status that this syphon alone would have."""
-        if self.failure is not None or status is None:
+        if self.failure is not None:
             return FAILED
-        if not once or status.drained:
+        if not once:
             return DRAINED
+        if status.drained:
+            return DEAD_LETTERED if status.dead_lettered else DRAINED
         if stopped:
             return STOPPED
         return FAILED if status.unreadable is not None and not status.moved else STUCK
 
-    def to_json(self, status: "SyphonStatus | None") -> dict[str, Any]:
+    def values(self, status: "SyphonStatus", *, once: bool, stopped: bool) -> dict[str, Any]:
         """Return the part of the status file for this pairing."""
-        problem = self.failure or (None if status is None else status.problem)
-        return {
-            "running": status is not None and status.running,
-            "healthy": problem is None,
-            "paused": status is not None and status.paused,
-            "problem": problem,
-            "moved": {} if status is None else status.moved,
-            "dead_lettered": {} if status is None else status.dead_lettered,
-            "errors": {} if status is None else status.errors,
-            "rate": 0.0 if status is None or not status.running else status.rate,
-        }
+        ended = None
+        if self._stopped or not status.running:
+            ended = describe_end(self.exit_status(status, once=once, stopped=stopped), once=once)
+        return status_values(status, self._progress, ended)
+
+    def failed_values(self, error: str) -> dict[str, Any]:
+        """Return the part of the status file after an end without a status."""
+        from pairbus.syphon.status import initial_status
+
+        status = replace(initial_status(), running=False, healthy=False, problem=error)
+        return status_values(status, self._progress, "failed")
 
 
 class PairingsRun:
@@ -98,7 +150,11 @@ class PairingsRun:
         *,
         once: bool,
         status_file: Path | None,
+        executor_timeout_s: float = 0.0,
+        other_queues: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> None:
+        """`executor_timeout_s` is the longest time without executors; 0: for ever. `other_queues`
+        are the indexes of backlog queues that exist and are not drained, by pairing."""
         from pairbus.syphon.query import Syphon
 
         self._runs = [
@@ -109,16 +165,28 @@ class PairingsRun:
                     master=master,
                     checkpoint=None if checkpoint is None else f"{checkpoint}/{name}",
                 ),
+                other_queues.get(name, ()),
             )
             for name, syphon_options in options.items()
         ]
         self._once = once
         self._status_file = status_file
+        self._executor_timeout_s = executor_timeout_s
         self._stopped = threading.Event()
 
     def run(self, out: Console, err: Console) -> int:
         """Run the syphons, and return the exit status."""
+        try:
+            return self._run(out, err)
+        except BaseException as exc:
+            # The file must not say that a syphon runs when it does not.
+            error = f"the command ended unexpectedly: {type(exc).__name__}: {exc}"
+            self._write({run.name: run.failed_values(error) for run in self._runs})
+            raise
+
+    def _run(self, out: Console, err: Console) -> int:
         self._handle_signals()
+        self._measure()  # replaces the file of an earlier run
         out.print("Starting Spark…")
         reported: set[str] = set()
         try:
@@ -133,16 +201,15 @@ class PairingsRun:
                 out.print("Stopping…")
             for run in self._runs:
                 run.stop()
-        statuses = {run.name: run.status() for run in self._runs}
+        statuses = self._measure()
         self._report_failures(err, reported)
-        self._write_status(statuses)
         return self._finish(out, err, statuses)
 
     def _wait_for_start(self, run: PairingRun) -> None:
         """Wait until a query reads its backlog. Spark gives a new Python process ten seconds to
         connect, and those of many queries at once take longer."""
         deadline = time.monotonic() + START_S
-        while (status := run.status()) is not None and status.running and not status.started:
+        while (status := self._measure()[run.name]).running and not status.started:
             if time.monotonic() >= deadline or self._stopped.wait(REFRESH_S):
                 return
 
@@ -160,9 +227,8 @@ class PairingsRun:
         printed_at = 0.0
         with Live(console=out, transient=True, auto_refresh=False) as live:
             while True:
-                statuses = {run.name: run.status() for run in self._runs}
+                statuses = self._measure()
                 self._report_failures(err, reported)
-                self._write_status(statuses)
                 lines = {run.name: _line(run, statuses[run.name]) for run in self._runs}
                 now = time.monotonic()
                 if out.is_terminal:
@@ -172,8 +238,11 @@ class PairingsRun:
                         if printed.get(name) != line:
                             out.print(f"{name}: {line}", markup=False)
                     printed, printed_at = lines, now
-                running = any(status is not None and status.running for status in statuses.values())
-                if not running or self._stopped.wait(REFRESH_S):
+                running = any(status.running for status in statuses.values())
+                timeout_s = self._executor_timeout_s
+                # All of them use the same executors.
+                waiting = [run for run in self._runs if not run.has_executors(timeout_s)]
+                if waiting or not running or self._stopped.wait(REFRESH_S):
                     return
 
     def _report_failures(self, err: Console, reported: set[str]) -> None:
@@ -182,52 +251,30 @@ class PairingsRun:
                 reported.add(run.name)
                 print_error(err, f"{run.name}: {run.failure}")
 
-    def _write_status(self, statuses: Mapping[str, "SyphonStatus | None"]) -> None:
-        """Write the totals, and the status of each pairing below `pairings`."""
-        if self._status_file is None:
-            return
-        from pairbus.syphon.status_file import write_json
+    def _measure(self) -> dict[str, "SyphonStatus"]:
+        """Return the status of each pairing, and write the status file."""
+        statuses = {run.name: run.status() for run in self._runs}
+        now, count = time.monotonic(), self._status_file is not None
+        for run in self._runs:
+            run.measure(statuses[run.name], now, count=count)
+        end = {"once": self._once, "stopped": self._stopped.is_set()}
+        self._write({run.name: run.values(statuses[run.name], **end) for run in self._runs})
+        return statuses
 
-        pairings = {run.name: run.to_json(statuses[run.name]) for run in self._runs}
-        problems = [
-            f"{name}: {values['problem']}" for name, values in pairings.items() if values["problem"]
-        ]
-        write_json(
-            self._status_file,
-            {
-                "running": any(values["running"] for values in pairings.values()),
-                "healthy": not problems,
-                "paused": all(values["paused"] for values in pairings.values()),
-                "problem": "; ".join(problems) or None,
-                **{
-                    key: {
-                        f"{name}: {path}": value
-                        for name, values in pairings.items()
-                        for path, value in values[key].items()
-                    }
-                    for key in ("moved", "dead_lettered", "errors")
-                },
-                "remaining": None,
-                "rate": sum(values["rate"] for values in pairings.values()),
-                "seconds_to_go": None,
-                "time": time.time(),
-                "pairings": pairings,
-            },
-        )
+    def _write(self, values: Mapping[str, Mapping[str, Any]]) -> None:
+        if self._status_file is not None:
+            write_status_file(self._status_file, combined_values(values))
 
-    def _finish(
-        self, out: Console, err: Console, statuses: Mapping[str, "SyphonStatus | None"]
-    ) -> int:
+    def _finish(self, out: Console, err: Console, statuses: Mapping[str, "SyphonStatus"]) -> int:
         """Print the totals, and return the exit status."""
         results = []
         for run in self._runs:
             status = statuses[run.name]
             result = run.exit_status(status, once=self._once, stopped=self._stopped.is_set())
             results.append(result)
-            if status is not None:
-                moved, dead = status.moved.total(), status.dead_lettered.total()
-                out.print(f"{run.name}: {moved:,} moved, {dead:,} dead-lettered.", markup=False)
-            if result == STUCK and status is not None:
+            for line in total_lines(status):
+                out.print(f"{run.name}: {line.strip()}", markup=False)
+            if result == STUCK:
                 reason = status.unreadable or status.problem or "messages remain in the backlog"
                 print_warning(err, f"{run.name}: stuck: {reason}. Nothing is lost.")
         if STOPPED in results:
@@ -237,11 +284,12 @@ class PairingsRun:
 
 def combined_exit_status(results: list[int]) -> int:
     """Return the exit status of several syphons: that of the worst one."""
-    return next((result for result in (FAILED, STOPPED, STUCK) if result in results), DRAINED)
+    worst_first = (FAILED, STOPPED, STUCK, DEAD_LETTERED)
+    return next((result for result in worst_first if result in results), DRAINED)
 
 
-def _line(run: PairingRun, status: "SyphonStatus | None") -> str:
-    if run.failure is not None or status is None:
+def _line(run: PairingRun, status: "SyphonStatus") -> str:
+    if run.failure is not None:
         return "failed"
     parts = [f"{status.moved.total():,} moved"]
     if status.dead_lettered.total():

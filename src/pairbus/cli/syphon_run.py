@@ -11,8 +11,22 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
+from pairbus.cli.backlog_counter import BacklogCounter
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter
+from pairbus.cli.other_queues import other_queues_problem
+from pairbus.cli.syphon_status_file import (
+    DEAD_LETTERED,
+    DRAINED,
+    FAILED,
+    STOPPED,
+    STUCK,
+    USAGE_ERROR,
+    describe_end,
+    removed,
+    status_values,
+    write_status_file,
+)
 from pairbus.cli.syphon_totals import total_lines
 from pairbus.cli.threads import run_in_thread
 from pairbus.errors import ConfigurationError
@@ -20,12 +34,9 @@ from pairbus.spark.error_summary import error_summary
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
-    from pairbus.syphon.progress import DrainProgress
     from pairbus.syphon.status import SyphonStatus
 
-DRAINED, FAILED, USAGE_ERROR, STUCK, STOPPED = 0, 1, 2, 3, 4
 REFRESH_S = 0.5
-COUNT_S = 5.0
 STATUS_FILE_S = 1.0
 
 
@@ -41,8 +52,10 @@ class SyphonRun:
         once: bool,
         status_file: Path | None,
         executor_timeout_s: float = 0.0,
+        other_queues: tuple[int, ...] = (),
     ) -> None:
-        """`executor_timeout_s` is the longest time without executors; 0: for ever."""
+        """`executor_timeout_s` is the longest time without executors; 0: for ever. `other_queues`
+        are the indexes of backlog queues that exist and are not drained."""
         from pairbus.syphon.progress import DrainProgress
         from pairbus.syphon.query import Syphon
 
@@ -50,6 +63,7 @@ class SyphonRun:
         self._once = once
         self._status_file = status_file
         self._executor_timeout_s = executor_timeout_s
+        self._other_queues = other_queues
         self._no_executors: str | None = None
         self._stopped = threading.Event()
         self._meter = RateMeter()
@@ -90,16 +104,15 @@ class SyphonRun:
         status = self._syphon.status()
         if self._no_executors is not None:
             status = replace(status, healthy=False, problem=self._no_executors)
+        if status.drained:
+            waiting = other_queues_problem(self._syphon.options, self._other_queues)
+            if waiting is not None:
+                status = replace(status, drained=False, healthy=False, problem=waiting)
         self._print_totals(out, err, status)
         exit_status = self._exit_status(err, status)
         self._progress.add(time.monotonic(), removed(status))
-        self._write_status(status, ended=self._describe_end(exit_status))
+        self._write_status(status, ended=describe_end(exit_status, once=self._once))
         return exit_status
-
-    def _describe_end(self, exit_status: int) -> str:
-        if exit_status == DRAINED and not self._once:
-            return "stopped"
-        return {DRAINED: "drained", STUCK: "stuck", STOPPED: "stopped"}.get(exit_status, "failed")
 
     def _handle_signals(self) -> None:
         def handle(number: int, _: object) -> None:
@@ -110,7 +123,7 @@ class SyphonRun:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, handle)
 
-    def _show_progress(self, out: Console, err: Console, counter: "BacklogCounter") -> None:
+    def _show_progress(self, out: Console, err: Console, counter: BacklogCounter) -> None:
         """Show the progress until the syphon ends or is stopped."""
         written_at = 0.0
         count_needed = out.is_terminal or self._status_file is not None
@@ -134,14 +147,11 @@ class SyphonRun:
     def _check_executors(self) -> None:
         seconds = self._syphon.seconds_without_executors()
         if 0 < self._executor_timeout_s <= seconds:
-            self._no_executors = (
-                f"Spark had no executors for {seconds:.0f} s. Check the master and its workers. "
-                "Nothing is lost; run the syphon again."
-            )
+            self._no_executors = no_executors_error(seconds)
 
     def _write_status(self, status: "SyphonStatus", ended: str | None = None) -> None:
         if self._status_file is not None:
-            write_status_file(self._status_file, status, self._progress, ended)
+            write_status_file(self._status_file, status_values(status, self._progress, ended))
 
     def _write_start(self) -> None:
         """Replace the file of an earlier run."""
@@ -159,7 +169,7 @@ class SyphonRun:
     def _print_totals(self, out: Console, err: Console, status: "SyphonStatus") -> None:
         if not status.drained:
             for path, error in sorted(status.errors.items()):
-                print_warning(err, f"  {path} does not accept messages: {error}")
+                print_warning(err, f"  {path}: {error}")
         for line in total_lines(status):
             out.print(escape(line))
 
@@ -186,82 +196,12 @@ class SyphonRun:
                 "run the syphon again later.",
             )
             return STUCK
-        return DRAINED
+        return DEAD_LETTERED if status.dead_lettered else DRAINED
 
 
-def removed(status: "SyphonStatus") -> int:
-    """Return the number of messages that have left the backlog."""
-    return status.moved.total() + status.dead_lettered.total()
-
-
-def write_status_file(
-    path: Path, status: "SyphonStatus", progress: "DrainProgress", ended: str | None = None
-) -> None:
-    """Write the file that `pairbus status --status-file` and monitoring tools read. `ended` is how
-    the syphon ended: drained, stopped, stuck or failed. None: it runs."""
-    from pairbus.syphon.progress import seconds_to_go
-    from pairbus.syphon.status_file import write_json
-
-    rate = progress.rate if status.running else 0.0
-    write_json(
-        path,
-        {
-            "running": status.running and ended is None,
-            "ended": ended,
-            "healthy": status.healthy,
-            "paused": status.paused,
-            "problem": status.problem,
-            "moved": status.moved,
-            "dead_lettered": status.dead_lettered,
-            "dead_letter_reasons": status.dead_letter_reasons,
-            "remaining": progress.remaining,
-            "errors": status.errors,
-            "rate": rate,
-            "seconds_to_go": seconds_to_go(progress.remaining, rate, progress.arrivals),
-            "time": time.time(),
-        },
+def no_executors_error(seconds: float) -> str:
+    """Say why a syphon ends after some time without executors."""
+    return (
+        f"Spark had no executors for {seconds:.0f} s. Check the master and its workers. Nothing is "
+        "lost; run the syphon again."
     )
-
-
-class BacklogCounter:
-    """Counts the messages in the backlog, in a thread: a namespace that is down responds slowly.
-
-    Counting is billed, so it is repeated only after a micro-batch has moved messages.
-    """
-
-    def __init__(self, options: "SyphonOptions", progress: "DrainProgress") -> None:
-        """The counts are added to `progress`."""
-        self._options = options
-        self._progress = progress
-        self._last: tuple[float, int] | None = None
-        self._batches = -1
-        self._removed = 0
-        """The messages that were removed until the last micro-batch ended. Those of the current one
-        are counted in the backlog until they are completed."""
-        self._thread: threading.Thread | None = None
-
-    def count_if_due(self, batches: int, removed: int, now: float) -> None:
-        """Start counting, unless the last count is recent or no micro-batch has ended since."""
-        if batches != self._batches:
-            self._batches, self._removed = batches, removed
-        if self._last is not None and (now - self._last[0] < COUNT_S or batches == self._last[1]):
-            return
-        if self._thread is not None and self._thread.is_alive():
-            return
-        self._last = now, batches
-        self._thread = threading.Thread(
-            target=self._count,
-            args=(self._removed,),
-            name="pairbus backlog counter",
-            daemon=True,
-        )
-        self._thread.start()
-
-    def _count(self, removed: int) -> None:
-        from pairbus.syphon.counts import backlog_size
-
-        count = backlog_size(
-            self._options.secondary, self._options.backlog_queues, self._options.usage
-        )
-        if count is not None:  # A namespace that throttles may not answer; keep the last count.
-            self._progress.add_count(time.monotonic(), removed, count)

@@ -4,7 +4,6 @@ A message is completed after its destination has accepted it. A message that its
 never accept is dead-lettered. All others stay in their queue.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from pairbus.amqp.client import ClientOptions
@@ -63,11 +62,6 @@ class Forwarder:
             if sender is None:
                 sender = self._open(message.destination)
             sender.add(message)
-
-    @property
-    def moved(self) -> Counter[str]:
-        """The messages that were delivered so far, by destination."""
-        return self._recorder.outcome.moved
 
     def finish(self) -> Outcome:
         """Send the last batches, wait for all answers, and settle."""

@@ -92,6 +92,15 @@ class OutcomeRecorder:
             self.outcome.left[destination] += 1
             self.outcome.errors.setdefault(destination, f"{reason}: {description}")
 
+    def current_outcome(self) -> Outcome:
+        """Return the outcome so far, with the dead letters that the namespace has confirmed."""
+        reasons: dict[str, Counter[str]] = {}
+        for (path, reason), count in self._settler.settlements.dead_lettered.items():
+            reasons.setdefault(path, Counter())[reason] += count
+        self.outcome.dead_letter_reasons = reasons
+        self.outcome.dead_lettered = Counter({path: reasons[path].total() for path in reasons})
+        return self.outcome
+
     def finish(self) -> Outcome:
         """Settle everything, and return the outcome."""
         if not self.outcome.moved:
@@ -99,12 +108,8 @@ class OutcomeRecorder:
             for message in self._still_locked:
                 self._settler.add(message, ABANDONED)
         self.outcome.unsettled += self._settler.finish()
-        settlements = self._settler.settlements
-        for (destination, reason), count in settlements.dead_lettered.items():
-            self.outcome.dead_lettered[destination] += count
-            self.outcome.dead_letter_reasons.setdefault(destination, Counter())[reason] += count
-        self.outcome.left.update(settlements.not_dead_lettered)
-        return self.outcome
+        self.outcome.left.update(self._settler.settlements.not_dead_lettered)
+        return self.current_outcome()
 
     def _record_sends(
         self, destination: str, messages: list[RestoredMessage], *, answered: bool

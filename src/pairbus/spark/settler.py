@@ -5,12 +5,13 @@ Settling by token works from any connection, so a task can settle what another o
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.client.request_response import Response
-from pairbus.errors import AmqpError, Unavailable
+from pairbus.errors import AmqpError, LockLost, Unavailable
 from pairbus.servicebus.management import ABANDONED, COMPLETED, DEAD_LETTERED
 from pairbus.spark.connections import management_for
 from pairbus.spark.messages import RestoredMessage
@@ -72,9 +73,17 @@ class Settler:
     Without a namespace, messages have no locks, and nothing is settled.
     """
 
-    def __init__(self, namespace: ClientOptions | None, usage: UsageRecorder) -> None:
+    def __init__(
+        self,
+        namespace: ClientOptions | None,
+        usage: UsageRecorder,
+        on_dead_lettered: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`on_dead_lettered` is called when the number of dead letters in `settlements` has
+        grown."""
         self._namespace = namespace
         self._usage = usage
+        self._on_dead_lettered = on_dead_lettered
         self._pending: dict[tuple[str, str, str | None, str | None], _SettleRequest] = {}
         self._sent: list[_SettleRequest] = []
         self.settlements = Settlements()
@@ -102,7 +111,8 @@ class Settler:
             self._send(request)
         self._pending.clear()
         self._unavailable = None  # the namespace may respond again
-        for request in self._sent:
+        # The dead letters first: they are to be known if the task is killed now.
+        for request in sorted(self._sent, key=lambda request: request.status != DEAD_LETTERED):
             self._wait(request)
         self._sent.clear()
         return self.settlements.failed_completions
@@ -124,6 +134,9 @@ class Settler:
         request.destinations.append(message.destination or "")
         if len(request.tokens) >= MAX_TOKENS:
             self._send(self._pending.pop(key))
+            if status == DEAD_LETTERED and isinstance(request.response, Response):
+                self._sent.remove(request)
+                self._wait(request)
 
     def _send(self, request: _SettleRequest) -> None:
         if self._unavailable is not None:
@@ -155,14 +168,18 @@ class Settler:
                 raise response
             management_for(self._namespace, request.queue).wait([response])
             response.raise_for_status("settling")
-        except AmqpError:
+        except AmqpError as exc:
             # One lost lock fails the whole request; or the connection was lost and is a new one.
-            self._settle_individually(request)
+            self._settle_individually(request, exc)
         else:
             self._count(request, request.destinations)
 
-    def _settle_individually(self, request: _SettleRequest) -> None:
-        """Settle each message with a separate request."""
+    def _settle_individually(self, request: _SettleRequest, error: AmqpError) -> None:
+        """Settle each message with a separate request, after one for all of them failed.
+
+        A dead letter whose lock is gone counts if the answer was lost: most likely it is one. If
+        its lock had expired instead, it is delivered again and counts twice."""
+        may_be_settled = request.status == DEAD_LETTERED and isinstance(error, Unavailable)
         assert self._namespace is not None
         try:
             responses = [self._post(request, [token]) for token in request.tokens]
@@ -176,7 +193,8 @@ class Settler:
                 response.raise_for_status("settling")
             except AmqpError as exc:
                 self._note_error(exc)
-                self._count(request, [destination], exc)
+                is_settled = may_be_settled and isinstance(exc, LockLost)
+                self._count(request, [destination], None if is_settled else exc)
             else:
                 self._count(request, [destination])
 
@@ -189,6 +207,8 @@ class Settler:
     ) -> None:
         """Count messages that were settled, or were not because of an error."""
         self.settlements.add(request, destinations, settled=error is None)
+        if error is None and request.status == DEAD_LETTERED:
+            self._on_dead_lettered()
         if error is not None and request.status == DEAD_LETTERED:
             logger.warning(
                 "%s: %d messages could not be dead-lettered: %s",

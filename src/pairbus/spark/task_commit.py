@@ -14,3 +14,5 @@ class TaskCommit(WriterCommitMessage):
     outcome: Outcome
     batch: str = ""
     """The id of the micro-batch in reports of progress."""
+    attempt: str = ""
+    """The id of the attempt of the task in these reports."""

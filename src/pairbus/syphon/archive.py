@@ -1,4 +1,4 @@
-"""The archive: Parquet files with the messages that a syphon has moved.
+"""The archive: files with the messages that a syphon has moved.
 
 A message is completed in the backlog only after its destination has accepted it and the file that
 contains it is on disk. So every moved message is in the archive; after a failure it may be there
@@ -12,7 +12,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.servicebus.management import COMPLETED
@@ -20,6 +19,8 @@ from pairbus.spark.messages import ReceivedMessage, RestoredMessage
 from pairbus.spark.rows import arrow_types, decode_or_null
 from pairbus.spark.settler import Settler
 from pairbus.spark.usage import UsageRecorder
+from pairbus.syphon.archive_formats import WRITERS
+from pairbus.syphon.options import ArchiveFormat
 
 DECODED = ("message_id", "subject", "content_type", "application_properties")
 """Columns that are decoded from the message, as in `format("servicebus")`."""
@@ -36,21 +37,23 @@ _TYPES = arrow_types(ARCHIVE_SCHEMA)
 
 
 class ArchiveFile:
-    """A Parquet file that appears in its folder when it is complete.
+    """A file that appears in its folder when it is complete.
 
     Until then its name starts with a dot, which Spark and other readers ignore. Raises OSError at
     once if the folder cannot be written, before any message is sent.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, file_format: ArchiveFormat) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / f"moved-{uuid4().hex}.parquet"
+        self._write_table = WRITERS[file_format]
+        self._path = folder / f"moved-{uuid4().hex}.{file_format}"
         self._draft = folder / f".{self._path.name}.new"
         self._draft.open("xb").close()
 
     def write(self, messages: Sequence[RestoredMessage], moved_ms: int) -> None:
         """Write messages to disk, and rename the file."""
-        pq.write_table(pa.Table.from_batches([archive_batch(messages, moved_ms)]), self._draft)
+        table = pa.Table.from_batches([archive_batch(messages, moved_ms)])
+        self._write_table(table, self._draft)
         _sync(self._draft)
         self._draft.replace(self._path)
         _sync(self._path.parent)
@@ -68,13 +71,16 @@ class ArchivingSettler(Settler):
         namespace: ClientOptions | None,
         usage: UsageRecorder,
         folder: str,
+        file_format: ArchiveFormat = "parquet",
         *,
+        on_dead_lettered: Callable[[], object] = lambda: None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        super().__init__(namespace, usage)
+        super().__init__(namespace, usage, on_dead_lettered)
         self._folder = Path(folder)
+        self._format: ArchiveFormat = file_format
         self._now_ms = now_ms
-        self._file = ArchiveFile(self._folder)
+        self._file = self._new_file()
         self._moved: list[RestoredMessage] = []
         self._bytes = 0
 
@@ -87,7 +93,7 @@ class ArchivingSettler(Settler):
         self._bytes += len(message.payload)
         if self._bytes >= MAX_FILE_BYTES:
             self._archive()
-            self._file = ArchiveFile(self._folder)
+            self._file = self._new_file()
 
     def finish(self) -> int:
         """Archive and settle what is pending, and return how many completions failed."""
@@ -96,6 +102,9 @@ class ArchivingSettler(Settler):
         else:
             self._file.discard()
         return super().finish()
+
+    def _new_file(self) -> ArchiveFile:
+        return ArchiveFile(self._folder, self._format)
 
     def _archive(self) -> None:
         messages, self._moved, self._bytes = self._moved, [], 0

@@ -36,7 +36,7 @@ def next_attempt(now: float, block_s: float, since: float, grace: timedelta | No
 def describe_missing(since: float, grace: timedelta | None, now: float, *, running: bool) -> str:
     """Return what happens to the messages of a missing destination, to follow its path."""
     if not running:
-        return "does not exist; its messages stay in the backlog"
+        return "does not exist; its messages stay in the backlog until it is created"
     if grace is None:
         return "does not exist; its messages wait until it is created"
     deadline = since + grace.total_seconds()

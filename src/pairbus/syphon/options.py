@@ -18,6 +18,7 @@ from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.spark.usage import UsageRecorder
 
 TimeToLive = Literal["restore", "deduct"]
+ArchiveFormat = Literal["parquet", "orc", "json", "csv"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +59,10 @@ class SyphonOptions:
     poll: timedelta = timedelta(minutes=15)
     """How long a receive waits for a message while the backlog is empty. Each one is billed."""
     archive: str | None = None
-    """A folder for Parquet files with every moved message, on each machine of the query or shared
-    by them. A message may be in it twice, and is never missing; see docs/syphon.md. None: no
-    archive."""
+    """A folder for files with every moved message, on each machine of the query or shared by them.
+    A message may be in it twice, and is never missing; see docs/syphon.md. None: no archive."""
+    archive_format: ArchiveFormat = "parquet"
+    """The format of these files."""
     control_file: str | None = None
     """The file through which `pairbus syphon control` pauses the syphon and changes its rates. A
     pause in it survives a restart. None: a temporary file."""
@@ -96,6 +98,12 @@ class SyphonOptions:
             raise ConfigurationError(
                 f"archive must be the absolute path of a folder, not {self.archive!r}: workers "
                 "have other working directories."
+            )
+        if self.archive_format not in get_args(ArchiveFormat):
+            raise ConfigurationError(
+                f"archive_format must be one of {', '.join(get_args(ArchiveFormat))}, not "
+                f"{self.archive_format!r}. For another format of Spark, let a query follow the "
+                "archive; docs/syphon.md has an example."
             )
         if self.max_rate is not None and not self.max_rate > 0:
             raise ConfigurationError(f"max_rate must be above 0, not {self.max_rate}.")

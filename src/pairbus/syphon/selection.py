@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pairbus.spark.messages import ReceivedMessage
-from pairbus.syphon.detailed_rows import DetailedMessage, to_detailed_batch
+from pairbus.syphon.detailed_rows import DETAILED_SCHEMA, DetailedMessage, to_detailed_batch
 from pairbus.syphon.restore import restore
 
 logger = logging.getLogger(__name__)
@@ -52,15 +52,10 @@ class SelectionClient:
     def select(self, queue: str, payloads: Sequence[bytes], now_ms: int) -> list[bool]:
         """Return True for each peeked message that is to be moved or dead-lettered. If the server
         does not answer, all are: a run must not end as drained without knowing."""
-        rows = []
-        for index, payload in enumerate(payloads):
-            received = ReceivedMessage(queue, payload, index.to_bytes(4, "big"))
-            restored = restore(received, now_ms if self.deduct else None)
-            rows.append(DetailedMessage(received, restored))
-        if not rows:
+        if not payloads:
             return []
         sink = pa.BufferOutputStream()
-        batch = to_detailed_batch(rows)
+        batch = _peeked_rows(queue, payloads, now_ms if self.deduct else None)
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         try:
@@ -73,8 +68,47 @@ class SelectionClient:
             logger.warning("The filter could not be evaluated: %s", exc)
             selected = None
         if selected is None:
-            return [True] * len(rows)
-        return [index in selected for index in range(len(rows))]
+            return [True] * len(payloads)
+        chosen = set(selected)
+        return [index in chosen for index in range(len(payloads))]
+
+
+@dataclass(frozen=True)
+class SessionSelection:
+    """Asks a session of this process. Raises the errors of Spark and of the transformation."""
+
+    spark: SparkSession
+    transform: Callable[[DataFrame], DataFrame]
+    deduct: bool
+
+    def check(self) -> None:
+        """Apply the transformation to no rows. Raises ConfigurationError if it is not valid."""
+        self.transform(self.spark.createDataFrame([], DETAILED_SCHEMA))
+
+    def select(self, queue: str, payloads: Sequence[bytes], now_ms: int) -> list[bool]:
+        """Return True for each peeked message that is to be moved or dead-lettered."""
+        if not payloads:
+            return []
+        rows = _peeked_rows(queue, payloads, now_ms if self.deduct else None)
+        chosen = set(_selected(self.spark, self.transform, pa.Table.from_batches([rows])))
+        return [index in chosen for index in range(len(payloads))]
+
+
+def _peeked_rows(queue: str, payloads: Sequence[bytes], now_ms: int | None) -> pa.RecordBatch:
+    """Return peeked messages as rows for a transformation, with their indexes as lock tokens."""
+    rows = []
+    for index, payload in enumerate(payloads):
+        received = ReceivedMessage(queue, payload, index.to_bytes(4, "big"))
+        rows.append(DetailedMessage(received, restore(received, now_ms)))
+    return to_detailed_batch(rows)
+
+
+def _selected(
+    spark: SparkSession, transform: Callable[[DataFrame], DataFrame], table: pa.Table
+) -> list[int]:
+    """Return the indexes of the rows that a transformation selects."""
+    rows = transform(spark.createDataFrame(table)).select("lock_token").collect()
+    return [int.from_bytes(row[0], "big") for row in rows]
 
 
 class SelectionServer:
@@ -114,8 +148,7 @@ class SelectionServer:
         table = pa.ipc.open_stream(connection.recv_bytes()).read_all()
         selected: list[int] | None
         try:
-            rows = self._transform(self._spark.createDataFrame(table)).select("lock_token")
-            selected = [int.from_bytes(row[0], "big") for row in rows.collect()]
+            selected = _selected(self._spark, self._transform, table)
         except Exception:  # an error of Spark, or of the function of the user
             logger.warning("The filter could not be evaluated.", exc_info=True)
             selected = None

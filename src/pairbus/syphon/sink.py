@@ -1,17 +1,17 @@
 """The sink of the syphon: forwards messages to the primary, and settles them in the backlog."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import OutcomeRecorder
+from pairbus.spark.settler import Settler
 from pairbus.spark.task_commit import TaskCommit
 from pairbus.syphon.archive import ArchivingSettler
 from pairbus.syphon.drain_rate import DrainRate
@@ -28,6 +28,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
         self._secondary = options.secondary
         self._usage = options.usage
         self._archive = options.archive
+        self._archive_format = options.archive_format
         self._status_file = files.writer
         self._rate = DrainRate(files.rate, options.max_rate)
         self._progress = files.progress
@@ -43,12 +44,13 @@ class BacklogSink(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         deliver_tokens(self._tokens)
-        context = TaskContext.get()
-        task = 0 if context is None else context.partitionId()
-        recorder = None
-        if self._archive is not None:
-            settler = ArchivingSettler(self._secondary, self._usage, self._archive)
-            recorder = OutcomeRecorder(settler, self._usage)
+        attempt = uuid4().hex
+
+        def report(*, at_once: bool = True) -> None:
+            outcome = recorder.current_outcome()
+            self._progress.report(self._batch, attempt, outcome, at_once=at_once)
+
+        recorder = OutcomeRecorder(self._settler(report), self._usage)
         forwarder = Forwarder(
             self._primary,
             self._secondary,
@@ -60,20 +62,36 @@ class BacklogSink(DataSourceStreamArrowWriter):
         for batch in iterator:
             columns = [column.to_pylist() for column in batch.columns]
             forwarder.forward(RestoredMessage(*row) for row in zip(*columns, strict=True))
-            self._progress.report(self._batch, task, forwarder.moved)
+            report(at_once=False)
         outcome = forwarder.finish()
-        self._progress.report(self._batch, task, outcome.moved, is_last=True)
+        report()
         self._usage.flush()
-        return TaskCommit(outcome, self._batch)
+        return TaskCommit(outcome, self._batch, attempt)
+
+    def _settler(self, on_dead_lettered: Callable[[], None]) -> Settler:
+        if self._archive is None:
+            return Settler(self._secondary, self._usage, on_dead_lettered)
+        return ArchivingSettler(
+            self._secondary,
+            self._usage,
+            self._archive,
+            self._archive_format,
+            on_dead_lettered=on_dead_lettered,
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         commits = [message for message in messages if isinstance(message, TaskCommit)]
         outcomes = [commit.outcome for commit in commits]
         # Not that of this object: Spark creates another one for the commit.
         batches = {commit.batch for commit in commits}
+        committed = {commit.attempt for commit in commits}
+        reports = self._progress.read()
         status = self._status_file.read()
         status.add(outcomes, time.time(), started_at=self._started_at, grace=self._grace)
         for batch in batches:
+            for attempt, outcome in reports.get(batch, {}).items():
+                if attempt not in committed:  # it was killed, and another one replaced it
+                    status.add_report(outcome)
             status.end_batch(batch)
         self._status_file.write(status)
         for batch in batches:

@@ -1,25 +1,32 @@
-"""Progress within a micro-batch: files in which tasks report the messages that they have moved.
+"""Progress within a micro-batch: files in which the attempts of tasks report what they have moved
+and dead-lettered.
 
 The totals of a micro-batch are known at its end, after up to 20 seconds. Tasks on the driver's
-machine report meanwhile. On other machines there is no such folder, and nothing is reported.
+machine report meanwhile. So what an attempt did counts also if it is killed later, or Spark is. On
+other machines there is no such folder, and nothing is reported.
 """
 
 import contextlib
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from pairbus.spark.outcome import Outcome
 from pairbus.syphon.writer_status import WriterStatus
 
 REPORT_S = 0.5
-"""The shortest time between two reports of a task."""
+"""The shortest time between two reports of a task that moves messages."""
+
+Reports = dict[str, dict[str, Outcome]]
+"""What attempts have done so far, by micro-batch and attempt."""
 
 
 class TaskProgress:
-    """The reports of the tasks of a syphon. Each micro-batch has an id."""
+    """The reports of a syphon. Each micro-batch and each attempt of a task has an id. A process of
+    Spark runs several tasks, and an attempt that is killed may have moved messages, so each attempt
+    has a report of its own."""
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
@@ -30,30 +37,33 @@ class TaskProgress:
         """Create the folder, on the machine of the driver."""
         self._folder.mkdir()
 
-    def report(self, batch: str, task: int, moved: Counter[str], *, is_last: bool = False) -> None:
-        """Replace the report of a task, if the last one is not recent. Spark reuses its processes:
-        each may run several tasks of a micro-batch. A task that is tried again has the same number.
-        """
+    def report(self, batch: str, attempt: str, outcome: Outcome, *, at_once: bool = False) -> None:
+        """Replace the report of an attempt. Without `at_once`, only if the last one is not
+        recent."""
         now = self._now()
-        if not is_last and self._reported_at is not None and now - self._reported_at < REPORT_S:
+        is_recent = self._reported_at is not None and now - self._reported_at < REPORT_S
+        if is_recent and not at_once:
             return
         self._reported_at = now
-        path = self._folder / f"{batch}-{task}"
-        draft = path.with_suffix(f".{os.getpid()}")
+        path = self._folder / f"{batch}-{attempt}"
+        draft = path.with_suffix(".new")
         with contextlib.suppress(OSError):  # the folder is on another machine, or gone
-            draft.write_text(json.dumps(moved))
+            draft.write_text(json.dumps([outcome.moved, outcome.dead_letter_reasons]))
             draft.replace(path)
 
-    def read(self) -> dict[str, Counter[str]]:
-        """Return the messages that were moved, by micro-batch and destination."""
-        reports: dict[str, Counter[str]] = {}
+    def read(self) -> Reports:
+        """Return all reports."""
+        reports: Reports = {}
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 if path.suffix:
                     continue
                 with contextlib.suppress(OSError):  # the micro-batch has just ended
-                    moved = Counter(json.loads(path.read_text()))
-                    reports.setdefault(path.name.partition("-")[0], Counter()).update(moved)
+                    moved, reasons = json.loads(path.read_text())
+                    batch, _, attempt = path.name.partition("-")
+                    reports.setdefault(batch, {})[attempt] = Outcome(
+                        moved=Counter(moved), dead_letter_reasons=reasons
+                    )
         return reports
 
     def remove(self, batch: str) -> None:
@@ -62,10 +72,11 @@ class TaskProgress:
             path.unlink(missing_ok=True)
 
 
-def with_progress(writer: WriterStatus, reports: dict[str, Counter[str]]) -> WriterStatus:
-    """Return the status with the messages of micro-batches that have not ended. Read the reports
-    first: then no micro-batch is missing or counted twice."""
-    for batch, moved in reports.items():
+def with_progress(writer: WriterStatus, reports: Reports) -> WriterStatus:
+    """Return the status with what attempts of micro-batches that have not ended did. Read the
+    reports first: then no micro-batch is missing or counted twice."""
+    for batch, attempts in reports.items():
         if batch not in writer.ended_batches:
-            writer.moved.update(moved)
+            for outcome in attempts.values():
+                writer.add_report(outcome)
     return writer

@@ -112,6 +112,13 @@ class WriterStatus:
         self.rate = moved.total() / elapsed if self.updated_at and elapsed > 0 else 0.0
         self.updated_at = now
 
+    def add_report(self, outcome: Outcome) -> None:
+        """Add what an attempt of a task did that has not ended, or was killed."""
+        self.moved.update(outcome.moved)
+        for path, reasons in outcome.dead_letter_reasons.items():
+            self.dead_lettered[path] += sum(reasons.values())
+            self.dead_letter_reasons.setdefault(path, Counter()).update(reasons)
+
     def _update_missing(
         self, moved: Counter[str], errors: dict[str, str], missing: set[str], now: float
     ) -> None:

@@ -60,6 +60,30 @@ def test_dry_run_of_a_syphon_takes_the_pairing_of_the_file(backlog: Backlog, fol
     assert "3 messages. Nothing was moved." in result.stdout
 
 
+@pytest.mark.rule("Y12", "R1")
+def test_dead_letters_take_the_pairing_of_the_file(backlog: Backlog, folder: Path) -> None:
+    orders = backlog.path("orders")
+    backlog.put(orders, numbered(2))
+    backlog.dead_letter(2, "EntityNotFound", "gone")
+    text = section(backlog) + section(backlog, "bills").replace("THE_SECONDARY", "NOT_SET")
+    for name, of_file, arguments in (
+        ("pairbus.toml", section(backlog), []),
+        ("several.toml", text, ["--config", "several.toml", "--pairing", "orders"]),
+    ):
+        (folder / name).write_text(of_file)
+        result = run_here("dead-letters", "list", "--no-ledger", *arguments, **variables(backlog))
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.splitlines()[1].split()[:3] == ["EntityNotFound", orders, "2"]
+
+    entity = ["--config", "several.toml", "--entity", "no-such-queue"]
+    primary = backlog.primary.connection_string
+    not_needed = run_here("dead-letters", "list", "--no-ledger", *entity, PAIRBUS_PRIMARY=primary)
+    needed = run_here("dead-letters", "list", *entity[:2])
+    assert "has no queue or subscription 'no-such-queue'" in not_needed.stderr
+    assert needed.exit_code == 2
+    assert "select a pairing of a configuration file with --pairing NAME" in needed.stderr
+
+
 def test_option_comes_before_variable_and_variable_before_file(
     backlog: Backlog, folder: Path
 ) -> None:
@@ -105,7 +129,9 @@ def test_several_pairings_need_a_choice_unless_the_namespaces_are_given(
     assert (chosen.exit_code, given.exit_code) == (0, 0), chosen.stderr + given.stderr
 
 
-@pytest.mark.parametrize("command", ["status", "backlog list", "syphon --dry-run", "drill"])
+@pytest.mark.parametrize(
+    "command", ["status", "backlog list", "dead-letters list", "syphon --dry-run", "drill"]
+)
 @pytest.mark.parametrize(
     ("text", "arguments", "error"),
     [

@@ -209,6 +209,46 @@ def test_interrupted_redrive_says_that_nothing_is_lost(letters: DeadLetters, sta
     assert f"{200 - moved} dead letters moved" in result.output
 
 
+@pytest.mark.rule("R2", "R3")
+def test_dry_run_says_what_duplicate_detection_would_keep_back(
+    namespaces: tuple[LocalNamespace, LocalNamespace], state: dict[str, str], listen_key: str
+):
+    primary, _ = namespaces
+    path = f"q{uuid4().hex[:8]}"
+    window = timedelta(minutes=10)
+    for namespace in namespaces:
+        namespace.create_queue(
+            path,
+            requires_duplicate_detection=True,
+            duplicate_detection_history_time_window=window,
+        )
+    letters = DeadLetters(primary, path)
+    letters.put(numbered(3))
+
+    recent = run("redrive", letters, state, "--dry-run")
+    elsewhere = run("redrive", letters, state, "--dry-run", "--to", "other")
+    moved = run("redrive", letters, state)
+    letters.close()
+    unknown = run_here(
+        *("dead-letters", "redrive", "--dry-run", "--entity", path, "--namespace", "secondary"),
+        **state,
+        PAIRBUS_SECONDARY=listen_key,
+    )
+
+    sentence = (
+        f"{path} has duplicate detection and drops messages whose ids it has seen within the last "
+        "0:10:00: 3 of 3 dead letters would stay. Redrive them later, or with --to another queue."
+    )
+    assert sentence in " ".join(recent.output.split())
+    assert "0 dead letters would be moved." in recent.output
+    assert "3 dead letters would be moved." in elsewhere.output
+    assert "duplicate detection" not in elsewhere.output
+    assert (moved.exit_code, "3 REFUSED" in moved.output) == (INCOMPLETE, True)
+    assert unknown.exit_code == DONE
+    assert "It is not known if" in unknown.output
+    assert "Manage right" in unknown.output
+
+
 @pytest.mark.rule("R3")
 def test_purge_asks_first_and_says_how_many(letters: DeadLetters, state: dict[str, str]):
     letters.put(numbered(3), "Old")

@@ -2,14 +2,16 @@
 
 import pytest
 
-from pairbus.cli.syphon_pairings import DRAINED, FAILED, STOPPED, STUCK, combined_exit_status
+from pairbus.cli.syphon_pairings import combined_exit_status
+from pairbus.cli.syphon_status_file import DEAD_LETTERED, DRAINED, FAILED, STOPPED, STUCK
 
 
 @pytest.mark.parametrize(
     ("results", "expected"),
     [
         ([DRAINED, DRAINED], DRAINED),
-        ([DRAINED, STUCK], STUCK),
+        ([DRAINED, DEAD_LETTERED], DEAD_LETTERED),
+        ([DEAD_LETTERED, STUCK], STUCK),
         ([STUCK, STOPPED], STOPPED),
         ([STUCK, FAILED, DRAINED], FAILED),
     ],

@@ -1,6 +1,7 @@
 """How a run of a syphon ends, with a syphon that does what the test says."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 
 from pairbus.cli.console import consoles
-from pairbus.cli.syphon_run import FAILED, SyphonRun
+from pairbus.cli.syphon_pairings import PairingsRun
+from pairbus.cli.syphon_run import SyphonRun
+from pairbus.cli.syphon_status_file import DEAD_LETTERED, DRAINED, FAILED, STUCK
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.status import SyphonStatus, initial_status
 from tests.commands import ONE, TWO
@@ -60,10 +63,21 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def run(path: Path) -> int:
-    runner = SyphonRun(
-        OPTIONS, "spark://host:1", None, once=False, status_file=path, executor_timeout_s=60
-    )
+@pytest.fixture(params=["one pairing", "several pairings"])
+def several(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "several pairings")
+
+
+def run(
+    path: Path, *, several: bool = False, once: bool = False, other: tuple[int, ...] = ()
+) -> int:
+    runner: SyphonRun | PairingsRun
+    end: dict[str, Any] = {"once": once, "status_file": path, "executor_timeout_s": 60.0}
+    end["other_queues"] = {"a": other, "b": other} if several else other
+    if several:
+        runner = PairingsRun({"a": OPTIONS, "b": OPTIONS}, "spark://host:1", None, **end)
+    else:
+        runner = SyphonRun(OPTIONS, "spark://host:1", None, **end)
     return runner.run(*consoles())
 
 
@@ -88,11 +102,12 @@ def test_spark_that_does_not_start_is_in_the_status_file(
 
 
 def test_run_without_executors_fails_after_the_timeout(
-    syphon: FakeSyphon, path: Path, capsys: pytest.CaptureFixture[str]
+    syphon: FakeSyphon, path: Path, several: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     syphon.without_executors = 61
+    syphon.final = replace(initial_status(), started=True)
 
-    assert run(path) == FAILED
+    assert run(path, several=several) == FAILED
     assert syphon.is_stopped
     problem = (
         "Spark had no executors for 61 s. Check the master and its workers. Nothing is lost; run "
@@ -103,7 +118,7 @@ def test_run_without_executors_fails_after_the_timeout(
         "running": False,
         "healthy": False,
         "ended": "failed",
-        "problem": problem,
+        "problem": f"a: {problem}; b: {problem}" if several else problem,
     }
 
 
@@ -121,10 +136,57 @@ def test_spark_that_was_killed_is_an_error_without_a_traceback(
     assert reported(path)["problem"] == failure
 
 
-def test_unexpected_error_is_in_the_status_file(syphon: FakeSyphon, path: Path) -> None:
+def test_unexpected_error_is_in_the_status_file(
+    syphon: FakeSyphon, path: Path, several: bool
+) -> None:
     syphon.status_error = ZeroDivisionError("a defect")
 
     with pytest.raises(ZeroDivisionError):
-        run(path)
+        run(path, several=several)
     assert reported(path)["running"] is False
     assert "ZeroDivisionError: a defect" in reported(path)["problem"]
+
+
+@pytest.mark.rule("Y8")
+@pytest.mark.parametrize("waiting", [0, 40, None])
+def test_drained_queues_are_not_all_if_messages_wait_beyond_their_number(
+    syphon: FakeSyphon,
+    path: Path,
+    several: bool,
+    waiting: int | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    syphon.final = replace(initial_status(), running=False, drained=True)
+    counted: list[tuple[str, ...]] = []
+
+    def count(_: object, queues: tuple[str, ...], usage: object) -> int | None:
+        counted.append(queues)
+        return waiting
+
+    monkeypatch.setattr("pairbus.syphon.counts.backlog_size", count)
+    status = run(path, several=several, once=True, other=(12,))
+
+    assert ("one/x-servicebus-transfer/12",) in counted
+    if waiting == 0:
+        assert (status, reported(path)["ended"]) == (DRAINED, "drained")
+        return
+    assert (status, reported(path)["ended"]) == (STUCK, "stuck")
+    number = "40" if waiting else "an unknown number of"
+    problem = (
+        f"{number} messages wait in backlog queue 12, beyond --backlog-queues 10; use "
+        "--backlog-queues 13"
+    )
+    assert problem in " ".join(capsys.readouterr().err.split())
+    assert problem in reported(path)["problem"]
+
+
+@pytest.mark.parametrize(("dead", "expected"), [(0, DRAINED), (5, DEAD_LETTERED)])
+def test_exit_status_tells_that_messages_were_dead_lettered(
+    syphon: FakeSyphon, path: Path, several: bool, dead: int, expected: int
+) -> None:
+    counts = Counter({"orders": dead} if dead else {})
+    syphon.final = replace(initial_status(), running=False, drained=True, dead_lettered=counts)
+
+    assert run(path, several=several, once=True) == expected
+    assert reported(path)["ended"] == "drained"

@@ -60,7 +60,7 @@ def test_last_attempt_is_at_the_end_of_the_grace():
         (timedelta(days=2), True, "wait until 1970-01-14 13:46 UTC, then they are dead-lettered"),
         (timedelta(seconds=1), True, "are dead-lettered"),
         (None, True, "wait until it is created"),
-        (HOUR, False, "stay in the backlog"),
+        (HOUR, False, "stay in the backlog until it is created"),
     ],
 )
 def test_description_says_what_happens_to_the_messages(

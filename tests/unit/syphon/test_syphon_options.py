@@ -35,6 +35,7 @@ def test_backlog_queues_have_the_names_that_the_pairing_gives_them():
         ({"backlog_queue_count": 0}, "backlog_queue_count"),
         ({"max_rate": 0.0}, "max_rate"),
         ({"ttl": "halve"}, "ttl"),
+        ({"archive_format": "delta"}, "archive_format .* parquet, orc, json, csv, not 'delta'"),
         ({"poll": timedelta(milliseconds=1)}, "poll"),
         ({"stuck_after": timedelta()}, "stuck_after"),
         ({"missing_destination_grace": timedelta(seconds=-1)}, "missing_destination_grace"),

@@ -18,52 +18,52 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "progress"
 
 
+def moved(**counts: int) -> Outcome:
+    return Outcome(moved=Counter(counts))
+
+
 def test_messages_of_a_running_micro_batch_count_once(folder: Path):
     tasks = TaskProgress(folder)
-    tasks.report("a", 0, Counter(orders=5, bills=1))
+    refused = {"bills": Counter(Refused=2, Expired=1)}
+    report = Outcome(moved=Counter(orders=5, bills=1), dead_letter_reasons=refused)
+    tasks.report("a", "1", report)
     reports = tasks.read()
-    writer = WriterStatus(moved=Counter(orders=10))
-    assert with_progress(writer, reports).moved == {"orders": 15, "bills": 1}
+    writer = with_progress(WriterStatus(moved=Counter(orders=10)), reports)
+    assert writer.moved == {"orders": 15, "bills": 1}
+    assert (writer.dead_lettered, writer.dead_letter_reasons) == ({"bills": 3}, refused)
 
     ended = WriterStatus(moved=Counter(orders=10))
-    ended.add([Outcome(moved=Counter(orders=7, bills=1))], 1.0)
+    ended.add([moved(orders=7, bills=1)], 1.0)
     ended.end_batch("a")
     assert with_progress(ended, reports).moved == {"orders": 17, "bills": 1}
+    assert ended.dead_lettered == {}
 
     tasks.remove("a")
     assert tasks.read() == {}
 
 
-def test_task_reports_from_time_to_time(folder: Path):
+def test_each_attempt_of_a_micro_batch_counts(folder: Path):
+    TaskProgress(folder).report("a", "1", moved(orders=1))
+    TaskProgress(folder).report("a", "2", moved(orders=2))
+    assert with_progress(WriterStatus(), TaskProgress(folder).read()).moved == {"orders": 3}
+
+
+def test_task_reports_from_time_to_time_and_dead_letters_at_once(folder: Path):
     now = 0.0
     tasks = TaskProgress(folder, lambda: now)
-    tasks.report("a", 0, Counter(orders=1))
-    tasks.report("a", 0, Counter(orders=2))
-    assert tasks.read() == {"a": {"orders": 1}}
+    tasks.report("a", "1", moved(orders=1))
+    tasks.report("a", "1", moved(orders=2))
+    assert tasks.read() == {"a": {"1": moved(orders=1)}}
     now = REPORT_S
-    tasks.report("a", 0, Counter(orders=3))
-    assert tasks.read() == {"a": {"orders": 3}}
-
-
-def test_process_that_runs_several_tasks_reports_each(folder: Path):
-    TaskProgress(folder).report("a", 0, Counter(orders=5))
-    TaskProgress(folder).report("a", 1, Counter(orders=2))
-    assert TaskProgress(folder).read() == {"a": {"orders": 7}}
-
-    TaskProgress(folder).report("a", 1, Counter(orders=1))  # it is tried again
-    assert TaskProgress(folder).read() == {"a": {"orders": 6}}
-
-
-def test_last_report_of_a_task_is_made_at_once(folder: Path):
-    task = TaskProgress(folder, lambda: 0.0)
-    task.report("a", 0, Counter(orders=1))
-    task.report("a", 0, Counter(orders=2), is_last=True)
-    assert task.read() == {"a": {"orders": 2}}
+    tasks.report("a", "1", moved(orders=3))
+    assert tasks.read() == {"a": {"1": moved(orders=3)}}
+    tasks.report("a", "1", moved(orders=4), at_once=True)
+    assert tasks.read() == {"a": {"1": moved(orders=4)}}
 
 
 def test_without_the_folder_of_the_driver_nothing_is_reported(tmp_path: Path):
     tasks = TaskProgress(tmp_path / "elsewhere")
-    tasks.report("a", 0, Counter(orders=1))
+    tasks.report("a", "1", moved(orders=1))
     assert tasks.read() == {}
     assert not (tmp_path / "elsewhere").exists()
 
