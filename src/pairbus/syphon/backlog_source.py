@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourc
 from pyspark.sql.types import StructType
 
 from pairbus.backlog.syphon_control import ControlFile
+from pairbus.spark.owned_folders import own_folder, remove_abandoned_folders
 from pairbus.syphon.detailed_rows import DETAILED_SCHEMA
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.restore import BACKLOG_SCHEMA
@@ -35,6 +36,12 @@ class ServerFolder:
         self.path.mkdir(exist_ok=True)  # Spark may have created it for the checkpoint
         self.path.chmod(0o700)
         return self.path
+
+    def own(self) -> None:
+        """Make this process of the server the owner of the folder, and delete the folders of
+        queries that were killed with their server."""
+        own_folder(self.create())
+        remove_abandoned_folders(self.path.parent)
 
     def remove(self) -> None:
         """Delete the folder, in a process of the server."""
@@ -82,11 +89,15 @@ class BacklogSource(DataSource):
         return self._factory.source_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        on_stop: Any = None if isinstance(self._folder, Path) else self._folder.remove
+        on_start: Any = None
+        on_stop: Any = None
+        if isinstance(self._folder, ServerFolder):
+            on_start, on_stop = self._folder.own, self._folder.remove
         return backlog_stream_reader(
             self._options,
             self._files,
-            on_stop,
+            on_start=on_start,
+            on_stop=on_stop,
             rate_shares=self._factory.rate_shares,
             control=self._control,
             selection=self._factory.selection,

@@ -58,8 +58,9 @@ micro-batches."""
 def backlog_stream_reader(
     options: SyphonOptions,
     files: StatusFiles,
-    on_stop: Callable[[], None] | None = None,
     *,
+    on_start: Callable[[], None] | None = None,
+    on_stop: Callable[[], None] | None = None,
     rate_shares: int | None = None,
     control: ControlFile | None = None,
     selection: Selection | None = None,
@@ -128,6 +129,7 @@ def backlog_stream_reader(
     return QueueStreamReader(
         options.backlog_queues,
         partitions=len(options.backlog_queues),
+        on_start=on_start,
         on_stop=on_stop,
         max_messages=options.max_messages_per_trigger,
         planner=planner,
