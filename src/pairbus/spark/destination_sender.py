@@ -243,7 +243,7 @@ class DestinationSender:
             self._recorder.delivered(self._path, messages)
             return None
         self._recorder.not_delivered(self._path, messages)
-        if self._is_throttled(delivery.error):
+        if self._is_throttled(delivery.error, delivery.sent_at):
             # To receive the messages again would cost more than to send them again.
             result = self._start(messages)
             if isinstance(result, PendingDelivery):
@@ -328,12 +328,12 @@ class DestinationSender:
             self._batching.refused = True
         return dead_lettered
 
-    def _is_throttled(self, error: AmqpError) -> bool:
+    def _is_throttled(self, error: AmqpError, sent_at: float) -> bool:
         """Return True if a delivery is to be sent again, after the wait that the namespace asks
         for. Not for ever: the messages are locked."""
         if not isinstance(error, Busy) or (wait_s := requested_wait_s(error)) is None:
             return False  # if an entity is busy, the namespace names no wait
-        self._pace.note_throttled(error)
+        self._pace.note_throttled(error, sent_at)
         self._throttled += 1
         return wait_s <= MAX_THROTTLED_S and self._throttled <= MAX_THROTTLED_SENDS
 

@@ -2,7 +2,7 @@
 their secrets would appear in plans and logs."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pairbus.syphon.selection import Selection
 from pairbus.syphon.sink import BacklogSink
 from pairbus.syphon.source import backlog_stream_reader
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.task_slots import TaskSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,7 @@ class BacklogSourceFactory:
 
     options: SyphonOptions
     folder: Path | ServerFolder
-    rate_shares: int | None = None
-    """The number of tasks at a time that do not share a machine. 1: all tasks run on one. None: it
-    is not known."""
+    slots: TaskSlots = field(default_factory=TaskSlots)
     selection: Selection | None = None
     """Set if the rows have the columns that a transformation sees."""
 
@@ -98,7 +97,7 @@ class BacklogSource(DataSource):
             self._files,
             on_start=on_start,
             on_stop=on_stop,
-            rate_shares=self._factory.rate_shares,
+            slots=self._factory.slots,
             control=self._control,
             selection=self._factory.selection,
         )

@@ -20,6 +20,7 @@ from pairbus.syphon.reader_status import ReaderReporter
 from pairbus.syphon.restore import restore
 from pairbus.syphon.session_peeks import DriverPeeks, session_of
 from pairbus.syphon.status_file import StatusFile
+from pairbus.syphon.task_slots import TaskSlots
 from pairbus.syphon.writer_status import MAX_BLOCK_S, WriterStatus
 
 SESSIONS_LOCKED = (
@@ -60,11 +61,10 @@ class BatchBuilder:
         writer_status: StatusFile[WriterStatus],
         rate: DrainRate,
         has_credits: Callable[[], bool],
-        rate_shares: int,
+        slots: TaskSlots,
         control: LiveControl,
     ) -> None:
-        """`has_credits` returns True if the namespace of the backlog throttles by credits. The rate
-        is divided among at most `rate_shares` tasks."""
+        """`has_credits` returns True if the namespace of the backlog throttles by credits."""
         self._only = options.only
         self._polls = polls
         self._peeks = peeks
@@ -75,7 +75,7 @@ class BatchBuilder:
         self._rate = rate
         self._has_credits = has_credits
         self._has_started = False
-        self._rate_shares = rate_shares
+        self._slots = slots
         self._pacer = Pacer(options.max_messages_per_trigger, options.max_rate)
         self._control = control
         self._wait = threading.Event().wait
@@ -199,5 +199,12 @@ class BatchBuilder:
             others = sum(count for path, count in moved if path not in allowances)
             if not self._limited_reads.is_due(candidates.now, others):
                 size = min(size, largest)
-        rate = self._rate.plan(min(self._rate_shares, len(first_messages)))
-        return BatchPlan(size, first_messages, candidates.limits.blocked, limits, rate)
+        rate = self._rate.plan(self._slots.rate_shares(len(first_messages)))
+        return BatchPlan(
+            size,
+            first_messages,
+            candidates.limits.blocked,
+            limits,
+            rate,
+            max_tasks=self._slots.max_tasks(is_paced=rate.is_paced(time.time())),
+        )

@@ -34,6 +34,7 @@ from pairbus.syphon.selection import (
 )
 from pairbus.syphon.status import SyphonStatus, combine, find_problem
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.task_slots import TaskSlots
 from pairbus.syphon.transformation import Transform, select_rows
 
 TRIGGER = "200 milliseconds"
@@ -233,9 +234,9 @@ class Syphon:
             if is_transformed:
                 self._selection = SelectionServer(self._folder.path, spark, select)
                 selection = SelectionClient(self._selection.address, options.ttl == "deduct")
-            is_local = is_local_master(spark.sparkContext.master or "")
-            shares = 1 if is_local else spark.sparkContext.defaultParallelism
-            factory = BacklogSourceFactory(options, self._folder.path, shares, selection)
+            context = spark.sparkContext
+            slots = TaskSlots(context.defaultParallelism, is_local_master(context.master or ""))
+            factory = BacklogSourceFactory(options, self._folder.path, slots, selection)
             StatusFiles(self._folder.path).progress.create()
             checkpoint = str(self._folder.path / "checkpoint")
         register_source(spark, name, factory.source_schema, factory)

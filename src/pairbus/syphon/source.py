@@ -42,11 +42,14 @@ from pairbus.syphon.sequence_ranges import SequenceRanges
 from pairbus.syphon.session_order import SessionOrder
 from pairbus.syphon.session_peeks import DriverPeeks, SessionPeeks, record_peek, session_of
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.task_slots import TaskSlots
 from pairbus.usage.operations import OperationKind
 
 MAX_HELD = 500
 """No more messages of a queue are received when so many wait for others of their sessions: each is
 received again."""
+
+NO_SLOTS = TaskSlots()
 
 _unordered: defaultdict[tuple[ClientOptions, str, tuple[str, ...]], SequenceRanges] = defaultdict(
     SequenceRanges
@@ -61,14 +64,13 @@ def backlog_stream_reader(
     *,
     on_start: Callable[[], None] | None = None,
     on_stop: Callable[[], None] | None = None,
-    rate_shares: int | None = None,
+    slots: TaskSlots = NO_SLOTS,
     control: ControlFile | None = None,
     selection: Selection | None = None,
 ) -> QueueStreamReader:
     """Return the reader of the backlog queues. Each queue is one task, so that a slow one holds up
-    no other, and executors that come late take their part. The rate is divided among
-    `rate_shares` tasks; None: one for each queue. With `selection`, its rows have the columns that
-    a transformation sees."""
+    no other, and executors that come late take their part. With `selection`, its rows
+    have the columns that a transformation sees."""
     usage = options.usage
 
     def select(queue: str, payloads: list[bytes]) -> list[bool]:
@@ -111,7 +113,7 @@ def backlog_stream_reader(
         writer_status=files.writer,
         rate=rate,
         has_credits=CreditLimit(options.secondary, usage).applies,
-        rate_shares=rate_shares or len(options.backlog_queues),
+        slots=slots,
         control=live_control,
     )
     planner = BacklogPlanner(

@@ -25,6 +25,7 @@ from pairbus.syphon.primary_probe import PrimaryProbe
 from pairbus.syphon.reader_status import ReaderReporter
 from pairbus.syphon.session_order import PeekedMessage
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.task_slots import TaskSlots
 from pairbus.syphon.writer_status import WriterStatus
 from pairbus.transfer import to_backlog
 from tests.messages import message
@@ -131,7 +132,7 @@ def planner_for(
         syphon_options,
         peeks=cast(Any, EmptyPeeks()),
         probe=PrimaryProbe(lambda: None),
-        rate_shares=2,
+        slots=TaskSlots(2, on_one_machine=True),
         has_credits=lambda: has_credits,
         **shared,
     )
@@ -199,6 +200,7 @@ def test_drain_of_a_namespace_with_credits_starts_below_them(tmp_path: Path) -> 
     assert rate is not None
     assert 0 < rate < CREDITS_PER_SECOND_STANDARD
     assert batch.max_messages < CREDITS_PER_SECOND_STANDARD * MAX_BATCH_S
+    assert batch.max_tasks == 2
 
 
 @pytest.mark.rule("Y12")
