@@ -16,7 +16,7 @@ from pairbus.spark.rate_control import DEFAULT_WAIT_S, NO_LIMIT, RateLimit, requ
 from pairbus.spark.rate_file import RateFile
 from pairbus.spark.rate_schedule import RateSchedule
 
-SLICE_S = 0.025
+SLICE_S = 0.05
 """The time between two receives or sends that are paced. With longer ones a rate slightly above the
 limit is not noticed: the last of the credits of a second are gone for live clients only."""
 MIN_DELAY_S = 0.001
