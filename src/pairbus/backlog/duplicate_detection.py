@@ -13,7 +13,6 @@ from pairbus.errors import AmqpError, ConfigurationError
 from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.entity_paths import normalize_path
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
-from pairbus.usage.operations import OperationKind
 
 WOULD_BE_DROPPED: Final = "DuplicateDetection"
 """The reason for which a dead letter stays."""
@@ -30,12 +29,8 @@ def duplicate_windows(
     windows: dict[str, timedelta] = {}
     if source.in_backlog or source.ignore_duplicate_detection or not any(origins.values()):
         return windows
-
-    def record(_: object, answered: bool) -> None:
-        usage.add(OperationKind.MANAGEMENT, None, answered=answered)
-
     with AdministrationClient(
-        source.namespace.administration(), on_request=record
+        source.namespace.administration(), on_request=usage.add_request
     ) as administration:
         for entity, origin in origins.items():
             if origin is None:

@@ -71,6 +71,10 @@ class UsageRecorder:
             for destination, count in Counter(destinations).items():
                 self.add(kind, destination, [0] * count, answered=answered)
 
+    def add_request(self, _: str, answered: bool) -> None:
+        """Record a request to the administration API, as `on_request` of its client."""
+        self.add(OperationKind.MANAGEMENT, None, answered=answered)
+
     def flush(self) -> None:
         """Write to disk. Spark may end a worker at any time after its task."""
         if self.folder is not None:

@@ -10,7 +10,6 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.errors import PairbusError
 from pairbus.servicebus.administration import AdministrationClient
 from pairbus.spark.usage import UsageRecorder
-from pairbus.usage.operations import OperationKind
 
 TIMEOUT_S = 5.0
 WITHOUT_CREDITS = "Premium"
@@ -33,14 +32,13 @@ class CreditLimit:
         return self._applies
 
     def _ask(self) -> None:
-        def record(_: str, answered: bool) -> None:
-            self._usage.add(OperationKind.MANAGEMENT, None, answered=answered)
-            self._usage.flush()
-
         try:
             with AdministrationClient(
-                self._options.administration(timeout_s=TIMEOUT_S), on_request=record
+                self._options.administration(timeout_s=TIMEOUT_S),
+                on_request=self._usage.add_request,
             ) as administration:
                 self._applies = administration.get_sku() != WITHOUT_CREDITS
         except PairbusError:
             return
+        finally:
+            self._usage.flush()
