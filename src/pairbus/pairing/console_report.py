@@ -70,30 +70,25 @@ class SenderIdentity:
 # Events.
 
 
-def describe_event(event: Event) -> JsonObject | None:
-    """Return an event for a report. None for an event that is not reported: the result of a ping
-    that changes nothing."""
-    describe = _DESCRIPTIONS.get(type(event))
-    text = None if describe is None else describe(event)
-    if text is None:
-        return None
+def is_reported(event: Event) -> bool:
+    """Return False for the result of a ping that changes nothing, and for events of other kinds
+    than those of this module."""
+    return type(event) in _DESCRIPTIONS and (not isinstance(event, Pinged) or event.refused)
+
+
+def describe_event(event: Event) -> JsonObject:
+    """Return an event for a report."""
     return {
         "time": format_time(event.when),
         "kind": type(event).__name__,
         "path": shorten(getattr(event, "path", None)),
-        "text": shorten(text, 2 * MAX_TEXT),
+        "text": shorten(_DESCRIPTIONS[type(event)](event), 2 * MAX_TEXT),
     }
 
 
 def _state_changed(event: StateChanged) -> str:
     change = f"{event.path}: {event.from_state.value} → {event.to_state.value}"
     return change + _in_parentheses(event.cause)
-
-
-def _pinged(event: Pinged) -> str | None:
-    if not event.refused:
-        return None
-    return f"{event.path}: the primary refused the ping{_in_parentheses(event.error)}"
 
 
 def _mismatch(event: BacklogQueueMismatch) -> str:
@@ -110,9 +105,11 @@ def _syphon_stopped(event: SyphonStopped) -> str:
     return f"The syphon of this process stopped and is restarted{_in_parentheses(event.error)}"
 
 
-_DESCRIPTIONS: Mapping[type[Event], Callable[[Any], str | None]] = {
+_DESCRIPTIONS: Mapping[type[Event], Callable[[Any], str]] = {
     StateChanged: _state_changed,
-    Pinged: _pinged,
+    Pinged: lambda event: (
+        f"{event.path}: the primary refused the ping{_in_parentheses(event.error)}"
+    ),
     BacklogQueueMismatch: _mismatch,
     BacklogQueuePulled: lambda event: (
         f"Backlog queue {event.queue} failed and is not used for a while"

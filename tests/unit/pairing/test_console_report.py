@@ -36,6 +36,7 @@ from pairbus.pairing.console_report import (
     describe_error,
     describe_event,
     format_time,
+    is_reported,
     shorten,
 )
 from pairbus.pairing.snapshots import (
@@ -204,13 +205,21 @@ def test_parts_that_say_nothing_are_left_out() -> None:
 
 @pytest.mark.parametrize(("reported", "text"), EVENTS.items(), ids=lambda item: type(item).__name__)
 def test_event_is_described(reported: Event, text: str | None) -> None:
-    described = describe_event(reported)
+    assert is_reported(reported) == (text is not None)
+    if text is not None:
+        assert describe_event(reported) == {
+            "time": "2030-01-02T12:00:00.000Z",
+            "kind": type(reported).__name__,
+            "path": getattr(reported, "path", None),
+            "text": text,
+        }
 
-    assert (None if described is None else described["text"]) == text
-    if described is not None:
-        assert described["time"] == "2030-01-02T12:00:00.000Z"
-        assert described["kind"] == type(reported).__name__
-        assert described["path"] == getattr(reported, "path", None)
+
+def test_event_of_an_unknown_kind_is_not_reported() -> None:
+    class Later(Event):
+        pass
+
+    assert not is_reported(Later(when=NOON))
 
 
 def test_every_kind_of_event_is_in_this_test() -> None:
@@ -307,9 +316,7 @@ def test_report_is_never_longer_than_the_limit(seed: int) -> None:
         for _ in range(random.randrange(100))
     ]
 
-    report = report_of(
-        paths, [item for item in described if item], done=["x" * 64] * 100, closed=True
-    )
+    report = report_of(paths, described, done=["x" * 64] * 100, closed=True)
 
     assert len(report["paths"]) + report.get("omitted_paths", 0) == len(paths)
 
