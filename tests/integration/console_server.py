@@ -176,3 +176,46 @@ def read_request(file: Any, number: int) -> Request | None:
         headers[name.lower()] = value
     body = file.read(int(headers["content-length"]))
     return Request(line, headers, body, number)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+DRIP_S = 0.05
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "hangs": {"behaviour": hang},
+    "hangs before it reads": {"greeting": hang},
+    "closes the connection": {"behaviour": send_and_close(b"")},
+    "closes the connection before it reads": {"greeting": send_and_close(b"")},
+    "answers garbage": {"behaviour": send_and_close(GARBAGE)},
+    "answers garbage before it reads": {"greeting": send(GARBAGE)},
+    "answers a body that is not JSON": {"behaviour": send(response("200 OK", GARBAGE))},
+    "answers JSON that is not an object": {"behaviour": send(response("200 OK", b"[1]"))},
+    "answers deeply nested JSON": {"behaviour": send(response("200 OK", b"[" * 60_000))},
+    "answers 500": {"behaviour": send(response("500 Internal Server Error", b"{}"))},
+    "answers 503": {"behaviour": send(response("503 Busy", b"", "Retry-After: 999999"))},
+    "answers 401": {"behaviour": send(response("401 Unauthorized", b"{}"))},
+    "answers 404": {"behaviour": send(response("404 Not Found", b"<html>"))},
+    "answers 204": {"behaviour": send(b"HTTP/1.1 204 No Content\r\n\r\n")},
+    "ends in the middle of the body": {
+        "behaviour": send_and_close(OK + b"Content-Length: 900\r\n\r\n{}")
+    },
+    "announces a huge body": {
+        "behaviour": repeat(OK + b"Content-Length: 999999999999\r\n\r\n", b" " * 65_536)
+    },
+    "answers an endless body": {"behaviour": repeat(OK + b"\r\n", b" " * 65_536)},
+    "answers endless chunks": {
+        "behaviour": repeat(
+            OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1000\r\n" + b" " * 4096 + b"\r\n"
+        )
+    },
+    "answers endless headers": {"behaviour": repeat(OK, b"Name: value\r\n")},
+    "answers an endless status line": {"behaviour": repeat(b"HTTP/1.1 200 ", b"x" * 65_536)},
+    "answers endless interim responses": {
+        "behaviour": repeat(b"", b"HTTP/1.1 100 Continue\r\n\r\n")
+    },
+    "sends a byte of the headers at a time": {"behaviour": repeat(OK + b"Name: ", b"x", DRIP_S)},
+    "sends a byte of the body at a time": {
+        "behaviour": repeat(OK + b"Content-Length: 9000\r\n\r\n", b" ", DRIP_S)
+    },
+}
+"""Consoles that misbehave, as arguments of `ConsoleServer`."""
