@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from tests.interop.tls import TlsFiles, make_tls_files
 
 pytestmark = pytest.mark.rule("O4")
 
+ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "c2VjcmV0LXRva2Vu"
 HEALTHY = PathStatus.HEALTHY
 MARK = {"action": "mark-healthy", "path": "orders"}
@@ -180,6 +182,18 @@ with pairbus.pair_namespace(client, options):
     )
 
     assert result.stdout.splitlines() == ["[]", "1"]
+
+
+def test_example_of_the_docs_has_valid_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "console.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(# Senders that report.+?)```", page, re.DOTALL)
+    monkeypatch.setenv("ORDERS_SECONDARY", "Endpoint=sb://two/")
+    monkeypatch.setenv("PAIRBUS_CONSOLE_TOKEN", TOKEN)
+    names: dict[str, Any] = {}
+
+    exec(example, names)
+
+    assert names["options"].console_token == TOKEN
 
 
 # TLS.
