@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from dataclasses import dataclass
+from typing import TypeGuard
 from urllib.parse import urlsplit
 
 from pairbus.errors import ConfigurationError
@@ -88,9 +89,10 @@ def check_console_options(
             f"console_token is missing: {address.host} is not a loopback address. Create a token "
             "for senders on the console."
         )
-    if token is not None and not _is_token(token):
+    if token is not None and not callable(token) and not is_token(token):
         raise ConfigurationError(
-            "console_token must be a string of 1 to 4096 ASCII characters without spaces"
+            "console_token must be a string of 1 to 4096 ASCII characters without spaces, or a "
+            "function that returns one"
         )
     if ca_file is not None and not address.tls:
         raise ConfigurationError("console_ca_file needs an address that begins with https://")
@@ -98,7 +100,8 @@ def check_console_options(
         raise ConfigurationError("console_application must be a name that is not empty")
 
 
-def _is_token(token: object) -> bool:
+def is_token(token: object) -> TypeGuard[str]:
+    """Return whether a value can be the token in a header."""
     return (
         isinstance(token, str)
         and len(token) <= _MAX_TOKEN

@@ -94,8 +94,10 @@ class SendAvailabilityOptions:
     """The address of a console (`pairbus console`) to which this pairing reports its state every
     10 s and at each change, such as `https://console.example.com`. It must use https, unless the
     console runs on this computer. None: report nothing. A send never waits for a report."""
-    console_token: str | None = field(default=None, repr=False)
-    """The token for senders of that console. Required, unless it runs on this computer."""
+    console_token: str | Callable[[], str] | None = field(default=None, repr=False)
+    """The token for senders of that console. Required, unless it runs on this computer. Tokens
+    expire: a function is called before each report, in the thread of the reports, and can return a
+    new one."""
     console_ca_file: str | os.PathLike[str] | None = None
     """The CA certificates by which that console is verified. None: those of the system."""
     console_application: str | None = None

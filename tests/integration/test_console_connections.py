@@ -197,6 +197,51 @@ def test_example_of_the_docs_has_valid_options(monkeypatch: pytest.MonkeyPatch) 
     assert names["options"].console_token == TOKEN
 
 
+# The token.
+
+
+async def test_token_that_expires_is_renewed_by_a_function(
+    reporting_pair: Reporting, start_console: StartConsole, quick_reports: None
+) -> None:
+    tokens = iter(f"token-{number}" for number in range(10_000))
+    console = start_console()
+
+    await reporting_pair(console=console.url, console_token=lambda: next(tokens))
+    await until(lambda: len(console.requests) > 2, "reports")
+
+    sent = [request.headers["authorization"] for request in console.requests[:3]]
+    assert sent == [f"Bearer token-{number}" for number in range(3)]
+
+
+@pytest.mark.parametrize("returned", ["", None, f"{TOKEN}\r\nX-Header: 1", 5, OSError("no file")])
+async def test_function_that_returns_no_token_fails_the_report_only(
+    reporting_pair: Reporting,
+    start_console: StartConsole,
+    quick_reports: None,
+    caplog: pytest.LogCaptureFixture,
+    returned: Any,
+) -> None:
+    calls: list[int] = []
+
+    def token() -> Any:
+        calls.append(threading.get_ident())
+        if len(calls) > 5:
+            return TOKEN
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+    console = start_console()
+    await reporting_pair(console=console.url, console_token=token)
+    await until(lambda: console.requests, "a report with a valid token")
+
+    assert console.requests[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert threading.get_ident() not in calls
+    expected = "no file" if isinstance(returned, Exception) else "returned no valid token"
+    assert expected in caplog.text
+    assert TOKEN not in caplog.text
+
+
 # TLS.
 
 

@@ -90,6 +90,15 @@ def test_token_that_cannot_be_a_header_is_refused_without_repeating_it(token: An
     assert TOKEN not in str(caught.value)
 
 
+def test_token_can_be_a_function_which_is_not_called_yet() -> None:
+    def token() -> str:
+        raise AssertionError("called")
+
+    options = make_options(console="https://ops.example.com", console_token=token)
+
+    assert options.console_token is token
+
+
 @pytest.mark.parametrize(
     "name", ["console_token", "console_ca_file", "console_application"], ids=str
 )

@@ -25,7 +25,7 @@ from typing import Any
 from uuid import uuid4
 from weakref import ref
 
-from pairbus.console_address import ConsoleAddress, parse_console_address
+from pairbus.console_address import ConsoleAddress, is_token, parse_console_address
 from pairbus.errors import AmqpError, ConfigurationError, Unavailable
 from pairbus.events import Event
 from pairbus.options import SendAvailabilityOptions
@@ -69,13 +69,14 @@ class ConsoleReporter:
         address: ConsoleAddress,
         identity: SenderIdentity,
         *,
-        token: str | None,
+        token: str | Callable[[], str] | None,
         tls: ssl.SSLContext | None,
         random: Random | None = None,
     ) -> None:
         self._address = address
         self._identity = identity
         self._token = token
+        self._last_token: str | None = None
         self._http = HttpTransport(
             address.host, address.port, tls=tls, max_body=MAX_ANSWER_BYTES, clock=monotonic
         )
@@ -201,8 +202,8 @@ class ConsoleReporter:
 
     def _post(self, report: bytes, timeout_s: float) -> bytes:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if (token := self._current_token()) is not None:
+            headers["Authorization"] = f"Bearer {token}"
         status, answer = self._http.request(
             "POST",
             self._address.path + REPORTS_PATH,
@@ -220,6 +221,15 @@ class ConsoleReporter:
         if status != 200:
             raise Unavailable(f"it answered with status {status}")
         return answer
+
+    def _current_token(self) -> str | None:
+        if self._token is None:
+            return None
+        token: object = self._token() if callable(self._token) else self._token
+        if not is_token(token):
+            raise Unavailable("the function console_token returned no valid token")
+        self._last_token = token
+        return token
 
     # Commands.
 
@@ -264,8 +274,8 @@ class ConsoleReporter:
 
     def _printable(self, text: str) -> str:
         """Return a text that may contain anything that a server has sent, without the token."""
-        if self._token is not None:
-            text = text.replace(self._token, "…")
+        if self._last_token is not None:
+            text = text.replace(self._last_token, "…")
         return "".join(c if c.isprintable() else "?" for c in shorten(text) or "")
 
 
