@@ -59,6 +59,7 @@ class PairingReporter:
         on_event: Callable[[Event], None] | None,
         record_change: ChangeRecorder | None,
         call_handler: Callable[[Callable[[], None]], None] | None = None,
+        *,
         observe: Callable[[Event], None] | None = None,
     ) -> None:
         self._on_event = on_event

@@ -75,7 +75,9 @@ class PairingState:
         """Grows with each change, so that a waiter can tell whether it missed one."""
         self._on_change = on_change
         self._start_recovery = start_recovery
-        self.reporter = PairingReporter(options.on_event, record_change, call_handler, observe)
+        self.reporter = PairingReporter(
+            options.on_event, record_change, call_handler, observe=observe
+        )
         self._wall_clock = wall_clock
         self.recorder = SendRecorder(self.lock, self.classify, wall_clock)
         self._random = Random() if random is None else random
