@@ -55,7 +55,9 @@ def own_namespace() -> Iterator[LocalNamespace]:
 
 def is_closed(sock: socket.socket) -> bool:
     """Return True if the namespace has closed the connection. It may have sent something."""
-    if not select.select([sock], [], [], 0)[0]:
+    poll = select.poll()  # select.select fails for a socket whose number is 1024 or more
+    poll.register(sock, select.POLLIN)
+    if not poll.poll(0):
         return False
     try:
         return not sock.recv(65536)

@@ -120,7 +120,8 @@ async def test_messages_in_the_backlog_are_counted_with_the_error_of_the_primary
     assert path.counters.stored == 6 * IN_ROUND == len(pair.backlog(queue))
     assert path.counters.sent == 0
     assert path.counters.failed == dict.fromkeys(FailureKind, 0)
-    assert path.last_error.error is path.cause
+    # Senders that failed at the same time have errors of their own.
+    assert str(path.last_error.error) == str(path.cause)
     assert isinstance(path.last_error.error, ServiceBusError)
     assert path.last_error.kind is UNAVAILABLE
     assert before <= path.last_error.when <= after

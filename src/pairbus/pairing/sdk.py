@@ -9,7 +9,7 @@ transfers; no other module of pairbus uses private names of the SDK.
 
 import contextlib
 import inspect
-import select
+import selectors
 import ssl
 from collections.abc import Awaitable, Iterable
 from copy import copy
@@ -205,9 +205,9 @@ class InterruptibleHandshake:
             try:
                 wrapped.do_handshake()
             except ssl.SSLWantReadError:
-                select.select([wrapped], [], [], _HANDSHAKE_CHECK_S)
+                _wait_for(wrapped, selectors.EVENT_READ)
             except ssl.SSLWantWriteError:
-                select.select([], [wrapped], [], _HANDSHAKE_CHECK_S)
+                _wait_for(wrapped, selectors.EVENT_WRITE)
             except BaseException:
                 wrapped.close()
                 raise
@@ -216,6 +216,14 @@ class InterruptibleHandshake:
                 return wrapped
         wrapped.close()
         raise TimeoutError("the TLS handshake was interrupted")
+
+
+def _wait_for(sock: Any, event: int) -> None:
+    """Wait until a socket is ready, not for long. `select.select` fails for a socket whose number
+    is 1024 or more."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, event)
+        selector.select(_HANDSHAKE_CHECK_S)
 
 
 class CallInterrupted(ServiceBusError):
