@@ -36,14 +36,14 @@ class HttpTransport:
         tls: ssl.SSLContext | None,
         host_header: str | None = None,
         proxy: Proxy | None = None,
-        max_body: int = MAX_BODY,
+        max_body: int | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
         self._proxy = proxy
-        self._max_body = max_body
+        self._max_body = MAX_BODY if max_body is None else max_body
         self._clock = clock
         default_port = HTTP_PORT if tls is None else HTTPS_PORT
         address = format_address(host, None if port == default_port else port)
