@@ -22,7 +22,7 @@ LAYERS = [
     {"transfer"},
     {"amqp"},
     {"servicebus"},
-    {"options", "events", "errors", "extras"},
+    {"options", "events", "errors", "extras", "console_address"},
 ]
 LAYER = {package: depth for depth, packages in enumerate(LAYERS) for package in packages}
 

@@ -90,6 +90,18 @@ class SendAvailabilityOptions:
     primary; without it there is no warning."""
     ledger: str | os.PathLike[str] | None = None
     """The folder for the usage ledger (see docs/cost.md). None: keep no ledger."""
+    console: str | None = None
+    """The address of a console (`pairbus console`) to which this pairing reports its state every
+    10 s and at each change, such as `https://console.example.com`. It must use https, unless the
+    console runs on this computer. None: report nothing. A send never waits for a report."""
+    console_token: str | Callable[[], str] | None = field(default=None, repr=False)
+    """The token for senders of that console. Required, unless it runs on this computer. Tokens
+    expire: a function is called before each report, in the thread of the reports, and can return a
+    new one."""
+    console_ca_file: str | os.PathLike[str] | None = None
+    """The CA certificates by which that console is verified. None: those of the system."""
+    console_application: str | None = None
+    """The name of the application in the console. None: the name of the running program."""
     classify: Callable[[BaseException], FailureKind] | None = None
     """Replaces `pairbus.pairing.failures.classify_failure`, which decides what a failed call
     means."""
@@ -128,6 +140,14 @@ class SendAvailabilityOptions:
             raise ConfigurationError(
                 f"failback must be one of {', '.join(get_args(Failback))}, not {self.failback!r}"
             )
+        self._check_console()
+
+    def _check_console(self) -> None:
+        options = (self.console, self.console_token, self.console_ca_file, self.console_application)
+        if any(option is not None for option in options):
+            from pairbus.console_address import check_console_options
+
+            check_console_options(*options)
 
     def _check_range(self, name: str, minimum: timedelta, maximum: timedelta) -> None:
         value = getattr(self, name)

@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from datetime import timedelta
 from typing import Any
 
@@ -17,15 +17,18 @@ from examples.engine.memory_server import MemoryServer
 from pairbus.amqp.client import Client, Receiver, Sender
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.tiers import NamespaceTier
+from pairbus.pairing import console_schedule
 from pairbus.spark import connections
 from tests.garbage import freeze_objects
 from tests.integration.amqp_clients import Connect, options_for
 from tests.integration.backlog_queue import BacklogQueue
 from tests.integration.clocks import Clock
+from tests.integration.console_server import ConsoleServer
 from tests.integration.deliveries import Deliveries
 from tests.integration.emulator_clients import client_of
 from tests.integration.pairs import LISTENS, SENDS, Make, Pair, gather_all
 from tests.integration.raw_peer import RawPeer, Script
+from tests.integration.reporting_pairs import Reporting, ReportingPair
 from tests.integration.sdk_flavours import FLAVOURS, Flavour
 from tests.interop.server_fixtures import server, start_server, tls_files, watch
 from tests.sdk_sleeps import short_sleeps
@@ -155,6 +158,47 @@ async def own_sdk(
         flavour = Flavour(request.param, namespace)
         yield flavour
         await flavour.close()
+
+
+# Consoles.
+
+
+@pytest.fixture
+def start_console() -> Iterator[Callable[..., ConsoleServer]]:
+    """Start servers that take reports of senders, with the arguments of `ConsoleServer`."""
+    with ExitStack() as stack:
+
+        def start(*args: Any, **options: Any) -> ConsoleServer:
+            return stack.enter_context(closing(ConsoleServer(*args, **options)))
+
+        yield start
+
+
+@pytest.fixture
+def quick_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let senders report often, and try again soon after a failure."""
+    for name, seconds in (
+        ("INTERVAL_S", 0.2),
+        ("CHANGE_GAP_S", 0.02),
+        ("FIRST_PAUSE_S", 0.05),
+        ("MAX_PAUSE_S", 0.1),
+    ):
+        monkeypatch.setattr(console_schedule, name, seconds)
+
+
+@pytest_asyncio.fixture
+async def reporting_pair(flavour: str) -> AsyncIterator[Reporting]:
+    """Make pairings that report to a console."""
+    pairs: list[ReportingPair] = []
+
+    async def make(**options: Any) -> ReportingPair:
+        pairs.append(ReportingPair(flavour))
+        return await pairs[-1].start(**options)
+
+    yield make
+    for pair in pairs:
+        await pair.close()
+        await pair.close_clients()
 
 
 # Pairings.

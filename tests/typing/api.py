@@ -1,6 +1,7 @@
 """The public names as an application uses them: type-checked, never run."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import assert_type
 
 import azure.servicebus.aio
@@ -52,6 +53,10 @@ options = SendAvailabilityOptions(
     failback="after-drain",
     on_event=on_event,
     classify=classify,
+    console="https://console.example.com",
+    console_token=lambda: "token",
+    console_ca_file=Path("ca.pem"),
+    console_application="orders",
 )
 
 

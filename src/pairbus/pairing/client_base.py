@@ -18,7 +18,7 @@ from azure.servicebus import (
 from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.close_hooks import CloseHook
 from pairbus.pairing.duplicates import check_duplicate_detection
-from pairbus.pairing.effects import Operation, StopBackground
+from pairbus.pairing.effects import Operation, StopBackground, WaitForChange
 from pairbus.pairing.embedded_syphon import EmbeddedSyphon, Fault
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.plan import PairingPlan
@@ -141,6 +141,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             start_probes=self._start_probes,
             record_change=None if plan.usage is None else plan.usage.add_change,
             call_handler=driver.call_handler,
+            observe=None if plan.console is None else plan.console.observe,
             now=plan.now,
             random=plan.random,
         )
@@ -170,6 +171,8 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
                 fault_primary=self._fault_from_thread(self.primary),
                 fault_secondary=self._fault_from_thread(self.secondary),
             )
+        if plan.console is not None:
+            plan.console.start(self._pairing, driver.call_handler)
 
     def get_queue_sender(self, queue_name: str, **options: Unpack[SenderOptions]) -> SenderT:
         """Return a protected sender of a queue."""
@@ -299,8 +302,13 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     def _close_primary_operation(self) -> Operation[None]:
         if self._is_forked or not self._pairing.mark_closed(self._pairing.primary):
             return
+        console = self._plan.console
+        if console is not None:
+            console.stop()
         try:
             yield from close_links(list(self._open_links))
+            if console is not None:
+                yield WaitForChange(console.has_ended, console.close_timeout_s)
             yield StopBackground()
         finally:
             self._primary_hook.remove()

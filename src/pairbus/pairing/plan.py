@@ -25,6 +25,7 @@ from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.limits import KB
 
 if TYPE_CHECKING:
+    from pairbus.pairing.console_reporter import ConsoleReporter
     from pairbus.syphon.options import SyphonOptions
 
 
@@ -46,6 +47,8 @@ class PairingPlan:
     """The options of the embedded syphon, if it is enabled."""
     usage: PairingUsage | None = None
     """The writer of the usage ledger, if one is kept."""
+    console: "ConsoleReporter | None" = None
+    """The reporter to a console, if the options name one."""
     loop: asyncio.AbstractEventLoop | None = None
     """The event loop of asynchronous clients, in which their credentials run."""
     now: Callable[[], float] = monotonic
@@ -150,6 +153,11 @@ def make_plan(
         syphon = None
         if options.enable_syphon:
             syphon = syphon_options(primary, secondary, options, paths, loop)
+        console = None
+        if options.console is not None:
+            from pairbus.pairing.console_reporter import make_reporter
+
+            console = make_reporter(options, name)
         usage = None
         if options.ledger is not None:
             usage = PairingUsage(options.ledger, str(primary_id), str(secondary_id))
@@ -166,6 +174,7 @@ def make_plan(
         paths=paths,
         syphon=syphon,
         usage=usage,
+        console=console,
         loop=loop,
     )
 

@@ -50,6 +50,8 @@ class PairingReporter:
     The methods for the different changes are called while the lock of the state is held. They only
     append to a queue. `deliver` is called without the lock, in any thread. `call_handler` calls the
     function that is passed to it, in the thread in which event handlers run; None: at once.
+    `observe` is called with each event under the lock, even while a handler blocks; it must return
+    at once, and not raise.
     """
 
     def __init__(
@@ -57,8 +59,11 @@ class PairingReporter:
         on_event: Callable[[Event], None] | None,
         record_change: ChangeRecorder | None,
         call_handler: Callable[[Callable[[], None]], None] | None = None,
+        *,
+        observe: Callable[[Event], None] | None = None,
     ) -> None:
         self._on_event = on_event
+        self._observe = observe
         self._record_change = record_change
         self._call_handler = call_handler
         self._reports: deque[Callable[[], None]] = deque()
@@ -91,6 +96,8 @@ class PairingReporter:
             logger.exception("on_event, the ledger or a log handler raised an exception")
 
     def _add_event(self, event: Event) -> None:
+        if self._observe is not None:
+            self._observe(event)
         if self._on_event is not None:
             self._reports.append(partial(self._on_event, event))
 

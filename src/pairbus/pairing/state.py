@@ -11,7 +11,7 @@ from threading import RLock
 from time import monotonic
 
 from pairbus.errors import SendUnavailable
-from pairbus.events import PathStatus, Pinged
+from pairbus.events import Event, PathStatus, Pinged
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.backlog_state import BacklogState
 from pairbus.pairing.client_state import ClientState
@@ -45,7 +45,7 @@ class PairingState:
     After each change, `version` grows and `on_change` is called, without the lock.
     `start_recovery` is called when a path begins to need a recovery operation, `start_probes` when
     the host of the secondary needs probes, `record_change` for each change of a path's status.
-    `call_handler` is that of `PairingReporter`.
+    `call_handler` and `observe` are those of `PairingReporter`.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class PairingState:
         start_probes: Callable[[], None] | None = None,
         record_change: ChangeRecorder | None = None,
         call_handler: Callable[[Callable[[], None]], None] | None = None,
+        observe: Callable[[Event], None] | None = None,
         now: Callable[[], float] = monotonic,
         wall_clock: Callable[[], datetime] = utc_now,
         random: Random | None = None,
@@ -74,7 +75,9 @@ class PairingState:
         """Grows with each change, so that a waiter can tell whether it missed one."""
         self._on_change = on_change
         self._start_recovery = start_recovery
-        self.reporter = PairingReporter(options.on_event, record_change, call_handler)
+        self.reporter = PairingReporter(
+            options.on_event, record_change, call_handler, observe=observe
+        )
         self._wall_clock = wall_clock
         self.recorder = SendRecorder(self.lock, self.classify, wall_clock)
         self._random = Random() if random is None else random
@@ -120,6 +123,11 @@ class PairingState:
                     self._wall_clock(),
                 )
             return self._paths[key]
+
+    def find_path(self, name: str) -> PathState | None:
+        """Return the state of a path that has or had a sender."""
+        with self.lock:
+            return self._paths.get(name.casefold())
 
     def notify(self) -> None:
         """Wake everything that waits for a change."""

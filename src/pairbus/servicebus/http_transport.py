@@ -36,12 +36,14 @@ class HttpTransport:
         tls: ssl.SSLContext | None,
         host_header: str | None = None,
         proxy: Proxy | None = None,
+        max_body: int | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
         self._proxy = proxy
+        self._max_body = MAX_BODY if max_body is None else max_body
         self._clock = clock
         default_port = HTTP_PORT if tls is None else HTTPS_PORT
         address = format_address(host, None if port == default_port else port)
@@ -106,9 +108,9 @@ class HttpTransport:
             headers={"Host": self._host_header, **proxy_headers, **headers},
         )
         response = connection.getresponse()
-        content = response.read(MAX_BODY + 1)
-        if len(content) > MAX_BODY:
-            raise Unavailable(f"the response has more than {MAX_BODY} bytes")
+        content = response.read(self._max_body + 1)
+        if len(content) > self._max_body:
+            raise Unavailable(f"the response has more than {self._max_body} bytes")
         if response.length:  # a bounded read does not check the Content-Length
             raise http.client.IncompleteRead(content, response.length)
         if response.will_close:
