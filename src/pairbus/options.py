@@ -90,6 +90,10 @@ class SendAvailabilityOptions:
     primary; without it there is no warning."""
     ledger: str | os.PathLike[str] | None = None
     """The folder for the usage ledger (see docs/cost.md). None: keep no ledger."""
+    telemetry: bool | None = None
+    """Record metrics and spans with OpenTelemetry (see docs/telemetry.md). None: only if the
+    application has set a provider before it pairs. True: also if it sets one later, which requires
+    the package opentelemetry-api."""
     classify: Callable[[BaseException], FailureKind] | None = None
     """Replaces `pairbus.pairing.failures.classify_failure`, which decides what a failed call
     means."""

@@ -23,6 +23,8 @@ from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.atom import QueueProperties
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.limits import KB
+from pairbus.telemetry.providers import find_telemetry
+from pairbus.telemetry.senders import SenderTelemetry
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
@@ -45,7 +47,9 @@ class PairingPlan:
     syphon: "SyphonOptions | None" = None
     """The options of the embedded syphon, if it is enabled."""
     usage: PairingUsage | None = None
-    """The writer of the usage ledger, if one is kept."""
+    """Records billable operations, if there is a ledger or telemetry."""
+    telemetry: SenderTelemetry | None = None
+    """Records metrics and spans, if telemetry is on."""
     loop: asyncio.AbstractEventLoop | None = None
     """The event loop of asynchronous clients, in which their credentials run."""
     now: Callable[[], float] = monotonic
@@ -96,8 +100,10 @@ class PairingPlan:
         self.mismatches.extend(find_mismatches(queue, ordered=ordered))
 
     def release(self) -> None:
-        """End the registration, and close the ledger. Can be called repeatedly."""
+        """End the registration, and close ledger and telemetry. Can be called repeatedly."""
         registry.leave(self.primary)
+        if self.telemetry is not None:
+            self.telemetry.close()
         if self.usage is not None:
             self.usage.close()
 
@@ -150,9 +156,10 @@ def make_plan(
         syphon = None
         if options.enable_syphon:
             syphon = syphon_options(primary, secondary, options, paths, loop)
+        telemetry = _sender_telemetry(options, primary_id, secondary_id)
         usage = None
-        if options.ledger is not None:
-            usage = PairingUsage(options.ledger, str(primary_id), str(secondary_id))
+        if options.ledger is not None or (telemetry is not None and telemetry.has_metrics):
+            usage = PairingUsage(options.ledger, str(primary_id), str(secondary_id), telemetry)
     except BaseException:
         registry.leave(primary)
         raise
@@ -166,8 +173,18 @@ def make_plan(
         paths=paths,
         syphon=syphon,
         usage=usage,
+        telemetry=telemetry,
         loop=loop,
     )
+
+
+def _sender_telemetry(
+    options: SendAvailabilityOptions, primary: NamespaceId, secondary: NamespaceId
+) -> SenderTelemetry | None:
+    telemetry = find_telemetry(options.telemetry)
+    if telemetry is None:
+        return None
+    return SenderTelemetry(telemetry, primary=primary.host, secondary=secondary.host)
 
 
 def _secondary_client(secondary: Any, client_class: Any) -> Any:

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import azure.servicebus.aio
 import certifi
+from azure.core.settings import settings
 from azure.servicebus import (
     ServiceBusMessage,
     ServiceBusMessageBatch,
@@ -31,6 +32,10 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.errors import ConfigurationError
 
 try:
+    from azure.servicebus._common.tracing import (
+        TraceAttributes,
+        trace_message,
+    )
     from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 except ImportError as exc:
     raise ImportError(
@@ -73,13 +78,38 @@ def raw_message(message: Message) -> AmqpAnnotatedMessage:
 
 def encode(message: Message) -> bytes:
     """Return the bytes that the SDK would send. The message is not changed."""
+    return bytes(PyamqpTransport.encode_message(_outgoing(message)))
+
+
+def is_tracing_enabled() -> bool:
+    """Return whether the application has enabled the tracing of the SDK."""
+    return settings.tracing_implementation() is not None
+
+
+def encode_traced(message: Message, host: str, path: str) -> bytes:
+    """Return the bytes that the SDK would send to a path while its tracing is enabled: it makes a
+    span for the message, and adds its context to the application properties."""
+    holder = _outgoing(message)
+    holder._message = trace_message(
+        holder._message,
+        amqp_transport=PyamqpTransport(),
+        additional_attributes={
+            TraceAttributes.TRACE_NET_PEER_NAME_ATTRIBUTE: host,
+            TraceAttributes.TRACE_MESSAGING_DESTINATION_ATTRIBUTE: path,
+        },
+    )
+    return bytes(PyamqpTransport.encode_message(holder))
+
+
+def _outgoing(message: Message) -> ServiceBusMessage:
+    """Return a message as the SDK prepares it for sending."""
     # The SDK converts bytes among the application properties to text, in the caller's dictionary.
     raw = copy(raw_message(message))
     if raw.application_properties:
         raw.application_properties = dict(raw.application_properties)
     holder = ServiceBusMessage(None)
     holder._message = PyamqpTransport.to_outgoing_amqp_message(raw)
-    return bytes(PyamqpTransport.encode_message(holder))
+    return holder
 
 
 def with_new_id(message: Message) -> Message:

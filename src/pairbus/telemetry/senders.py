@@ -1,0 +1,180 @@
+"""Records what the senders of a pairing do: durations of calls, operations, and events."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+from time import perf_counter
+from typing import Any
+
+from pairbus.events import Event, PathStatus, Pinged, Probed, StateChanged, Throttled
+from pairbus.telemetry.error_types import error_type
+from pairbus.telemetry.metrics import (
+    DESTINATION,
+    ERROR,
+    FAILOVERS,
+    OPERATION,
+    OPERATION_BYTES,
+    OPERATION_DURATION,
+    OPERATION_TYPE,
+    OPERATIONS,
+    PINGS,
+    SERVER,
+    SERVICE_BUS,
+    SYSTEM,
+    THROTTLED_CALLS,
+)
+from pairbus.telemetry.providers import Telemetry
+from pairbus.telemetry.samples import Sample, SampleSource
+from pairbus.telemetry.spans import NO_STORE_SPAN, PairingSpans, StoreSpan
+
+logger = logging.getLogger("pairbus.telemetry")
+
+SEND, SCHEDULE, CANCEL = "send", "schedule", "cancel"
+"""The names of operations."""
+
+
+def send_attributes(operation: str, path: str, server: str) -> dict[str, str]:
+    """Return the attributes of calls of a sender. The destination of a message in the backlog is
+    the path that it is for; its server is the secondary."""
+    attributes = {
+        SYSTEM: SERVICE_BUS,
+        OPERATION: operation,
+        DESTINATION: path,
+        SERVER: server,
+    }
+    if operation != CANCEL:
+        attributes[OPERATION_TYPE] = SEND
+    return attributes
+
+
+class SenderTelemetry:
+    """The telemetry of one pairing. Can be used from any thread.
+
+    A failure of the application's SDK is logged once, and does not reach the caller.
+    """
+
+    def __init__(self, telemetry: Telemetry, *, primary: str, secondary: str) -> None:
+        """`primary` and `secondary` are the hosts of the namespaces."""
+        self.primary = primary
+        self.secondary = secondary
+        self._instruments = telemetry.instruments
+        self._record: Callable[..., None] | None = None
+        if telemetry.instruments is not None:
+            self._record = telemetry.instruments.histograms[OPERATION_DURATION].record
+        self._spans = None if telemetry.tracer is None else PairingSpans(telemetry.tracer)
+        self._attributes: dict[tuple[str, str, bool], dict[str, str]] = {}
+        self._operations: dict[tuple[str, str], list[int]] = {}
+        """Operations and bytes, by kind and namespace."""
+        self._lock = Lock()
+        self._source: SampleSource | None = None
+        self._has_failed = False
+
+    now = staticmethod(perf_counter)
+
+    @property
+    def has_metrics(self) -> bool:
+        """True if the application has a provider for metrics."""
+        return self._instruments is not None
+
+    def observe(self, source: SampleSource) -> None:
+        """Report the values of a source, and the operations, until `close`."""
+        self._source = source
+        if self._instruments is not None:
+            self._instruments.observe(self)
+
+    def samples(self) -> Iterator[Sample]:
+        """Return the current values."""
+        if self._source is not None:
+            yield from self._source.samples()
+        with self._lock:
+            operations = {key: tuple(sums) for key, sums in self._operations.items()}
+        for (kind, namespace), (count, size) in operations.items():
+            labels = {"kind": kind, "namespace": namespace}
+            yield Sample(OPERATIONS, count, labels)
+            yield Sample(OPERATION_BYTES, size, labels)
+
+    def close(self) -> None:
+        """End the spans and the source. Can be called repeatedly."""
+        if self._instruments is not None:
+            self._instruments.end(self)
+        if self._spans is not None:
+            self._guard(self._spans.close)
+
+    def call_ended(
+        self,
+        operation: str,
+        path: str,
+        started_at: float,
+        error: BaseException | None = None,
+        *,
+        secondary: bool = False,
+    ) -> None:
+        """Record the duration of a call to a namespace, which began at a time of `now`."""
+        if self._record is None:
+            return
+        key = operation, path, secondary
+        attributes = self._attributes.get(key)
+        if attributes is None:
+            server = self.secondary if secondary else self.primary
+            attributes = self._attributes[key] = send_attributes(operation, path, server)
+        if error is not None:
+            attributes = attributes | {ERROR: error_type(error)}
+        try:
+            self._record(perf_counter() - started_at, attributes)
+        except Exception as exc:  # noqa: BLE001  telemetry must not fail a send
+            self._log_failure(exc)
+
+    def count_operations(self, kind: str, namespace: str, sizes: Sequence[int]) -> None:
+        """Count billable operations that a namespace answered: one for each message size, or one
+        without a message."""
+        with self._lock:
+            sums = self._operations.get((kind, namespace))
+            if sums is None:
+                sums = self._operations[kind, namespace] = [0, 0]
+            sums[0] += len(sizes) or 1
+            sums[1] += sum(sizes)
+
+    def on_event(self, event: Event) -> None:
+        """Record an event of the pairing."""
+        if self._instruments is not None:
+            self._count_event(event)
+        if self._spans is not None:
+            self._spans.on_event(event)
+
+    def _count_event(self, event: Event) -> None:
+        assert self._instruments is not None
+        match event:
+            case StateChanged(path=path, to_state=PathStatus.FAILOVER, cause=cause):
+                name = "" if cause is None else type(cause).__name__
+                self._instruments.add(FAILOVERS, 1, {"path": path, "cause": name})
+            case Pinged(path=path) | Probed(path=path):
+                self._instruments.add(PINGS, 1, {"path": path, "outcome": _outcome(event)})
+            case Throttled(namespace=namespace):
+                self._instruments.add(THROTTLED_CALLS, 1, {"namespace": namespace})
+
+    def storing(
+        self, path: str, messages: int, cause: BaseException | None
+    ) -> AbstractContextManager[StoreSpan]:
+        """Return a span around the storing of messages in the backlog. `cause` is the reason of
+        the failover."""
+        if self._spans is None:
+            return nullcontext(NO_STORE_SPAN)
+        return self._spans.storing(path, messages, cause)
+
+    def _guard(self, function: Callable[[], Any]) -> None:
+        try:
+            function()
+        except Exception as exc:  # noqa: BLE001  telemetry must not fail the application
+            self._log_failure(exc)
+
+    def _log_failure(self, error: Exception) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            logger.warning("OpenTelemetry raised %r; later errors are not logged", error)
+
+
+def _outcome(event: Pinged | Probed) -> str:
+    if event.error is None:
+        return "accepted"
+    return "refused" if isinstance(event, Pinged) and event.refused else "failed"
