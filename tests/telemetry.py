@@ -54,7 +54,7 @@ class RecordedTelemetry:
             for point in metric.data.data_points
         ]
 
-    def value(self, name: str, **labels: str) -> Any:
+    def value(self, name: str, **labels: str | int) -> Any:
         """Return the sum of the data points that have these attributes, written with `_`."""
         return sum(value for attributes, value in self.points(name) if _has(attributes, labels))
 
@@ -63,12 +63,7 @@ class RecordedTelemetry:
         spans = self._exporter.get_finished_spans()
         return [span for span in spans if span.name.startswith(prefix)]
 
-    def shutdown(self) -> None:
-        """End the providers."""
-        self.meters.shutdown()
-        self.tracers.shutdown()
 
-
-def _has(attributes: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+def _has(attributes: Mapping[str, Any], labels: Mapping[str, str | int]) -> bool:
     values = {key.replace(".", "_"): value for key, value in attributes.items()}
     return all(values.get(key) == value for key, value in labels.items())

@@ -152,11 +152,7 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
         )
         if plan.telemetry is not None:
             plan.telemetry.observe(
-                PairingMetrics(
-                    self._pairing,
-                    primary_host=plan.primary_id.host,
-                    secondary_host=plan.secondary_id.host,
-                )
+                PairingMetrics(self._pairing, plan.telemetry.primary, plan.telemetry.secondary)
             )
         self.primary: NamespaceClient[R] = NamespaceClient(
             self._pairing.primary, self._close_primary

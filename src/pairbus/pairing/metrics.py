@@ -7,16 +7,18 @@ from pairbus.pairing.snapshots import PathSnapshot
 from pairbus.pairing.state import PairingState
 from pairbus.telemetry.metrics import ERROR, PATH_STATE, SENT_MESSAGES
 from pairbus.telemetry.samples import Sample
-from pairbus.telemetry.senders import SEND, send_attributes
+from pairbus.telemetry.senders import SEND, ServerAddress, send_attributes
 
 
 class PairingMetrics:
     """Returns samples of the state of a pairing. Can be used from any thread."""
 
-    def __init__(self, pairing: PairingState, *, primary_host: str, secondary_host: str) -> None:
+    def __init__(
+        self, pairing: PairingState, primary: ServerAddress, secondary: ServerAddress
+    ) -> None:
         self._pairing = pairing
-        self._primary = primary_host
-        self._secondary = secondary_host
+        self._primary = primary
+        self._secondary = secondary
 
     def samples(self) -> Iterator[Sample]:
         """Return the current values; none in a forked child, where the pairing is not usable."""

@@ -24,7 +24,7 @@ from pairbus.servicebus.atom import QueueProperties
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.limits import KB
 from pairbus.telemetry.providers import find_telemetry
-from pairbus.telemetry.senders import SenderTelemetry
+from pairbus.telemetry.senders import SenderTelemetry, ServerAddress
 
 if TYPE_CHECKING:
     from pairbus.syphon.options import SyphonOptions
@@ -184,7 +184,11 @@ def _sender_telemetry(
     telemetry = find_telemetry(options.telemetry)
     if telemetry is None:
         return None
-    return SenderTelemetry(telemetry, primary=primary.host, secondary=secondary.host)
+    return SenderTelemetry(
+        telemetry,
+        primary=ServerAddress(primary.host, primary.port),
+        secondary=ServerAddress(secondary.host, secondary.port),
+    )
 
 
 def _secondary_client(secondary: Any, client_class: Any) -> Any:

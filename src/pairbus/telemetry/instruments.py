@@ -17,7 +17,7 @@ from pairbus.telemetry.samples import Sample, SampleSource
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
-_Labels = tuple[tuple[str, str], ...]
+_Labels = tuple[tuple[str, str | int], ...]
 _Sums = dict[tuple[str, _Labels], float]
 
 
@@ -57,7 +57,7 @@ class Instruments:
         """Protects what was added. Nothing else is locked while it is held, so `add` can be called
         with any lock."""
 
-    def add(self, name: str, amount: float, labels: Mapping[str, str]) -> None:
+    def add(self, name: str, amount: float, labels: Mapping[str, str | int]) -> None:
         """Add to a counter."""
         key = name, tuple(labels.items())
         with self._added_lock:

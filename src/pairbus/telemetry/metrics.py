@@ -12,6 +12,8 @@ OPERATION_TYPE = "messaging.operation.type"
 DESTINATION = "messaging.destination.name"
 BATCH_SIZE = "messaging.batch.message_count"
 SERVER = "server.address"
+PORT = "server.port"
+"""Set if it is not the default port."""
 ERROR = "error.type"
 SERVICE_BUS = "servicebus"
 """The value of `messaging.system`."""
@@ -68,7 +70,7 @@ _METRICS = (
         _HISTOGRAM,
         "s",
         "Duration of a call of a sender to a namespace.",
-        (SYSTEM, OPERATION, OPERATION_TYPE, DESTINATION, SERVER, ERROR),
+        (SYSTEM, OPERATION, OPERATION_TYPE, DESTINATION, SERVER, PORT, ERROR),
         "senders",
     ),
     Metric(
@@ -76,7 +78,7 @@ _METRICS = (
         _COUNTER,
         "{message}",
         "Messages that the primary or the backlog accepted, or whose call failed.",
-        (SYSTEM, OPERATION, OPERATION_TYPE, DESTINATION, SERVER, ERROR),
+        (SYSTEM, OPERATION, OPERATION_TYPE, DESTINATION, SERVER, PORT, ERROR),
         "senders",
     ),
     Metric(
@@ -180,7 +182,7 @@ _METRICS = (
         _HISTOGRAM,
         "s",
         "Time in which the syphon moved the messages of one destination in one task.",
-        (SYSTEM, OPERATION, OPERATION_TYPE, DESTINATION, SERVER),
+        (SYSTEM, OPERATION, OPERATION_TYPE, DESTINATION, SERVER, PORT),
         "syphon",
     ),
     Metric(

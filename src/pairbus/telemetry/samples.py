@@ -9,7 +9,7 @@ class Sample(NamedTuple):
 
     name: str
     value: float
-    labels: Mapping[str, str]
+    labels: Mapping[str, str | int]
     """The attributes of the value."""
 
 

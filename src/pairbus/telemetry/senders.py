@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairbus.events import Event, PathStatus, Pinged, Probed, StateChanged, Throttled
 from pairbus.telemetry.error_types import error_type
@@ -19,6 +19,7 @@ from pairbus.telemetry.metrics import (
     OPERATION_TYPE,
     OPERATIONS,
     PINGS,
+    PORT,
     SERVER,
     SERVICE_BUS,
     SYSTEM,
@@ -34,17 +35,27 @@ SEND, SCHEDULE, CANCEL = "send", "schedule", "cancel"
 """The names of operations."""
 
 
-def send_attributes(operation: str, path: str, server: str) -> dict[str, str]:
+class ServerAddress(NamedTuple):
+    """The address of a namespace."""
+
+    host: str
+    port: int | None = None
+    """None: the default port."""
+
+
+def send_attributes(operation: str, path: str, server: ServerAddress) -> dict[str, str | int]:
     """Return the attributes of calls of a sender. The destination of a message in the backlog is
     the path that it is for; its server is the secondary."""
-    attributes = {
+    attributes: dict[str, str | int] = {
         SYSTEM: SERVICE_BUS,
         OPERATION: operation,
         DESTINATION: path,
-        SERVER: server,
+        SERVER: server.host,
     }
     if operation != CANCEL:
         attributes[OPERATION_TYPE] = SEND
+    if server.port is not None:
+        attributes[PORT] = server.port
     return attributes
 
 
@@ -54,8 +65,9 @@ class SenderTelemetry:
     A failure of the application's SDK is logged once, and does not reach the caller.
     """
 
-    def __init__(self, telemetry: Telemetry, *, primary: str, secondary: str) -> None:
-        """`primary` and `secondary` are the hosts of the namespaces."""
+    def __init__(
+        self, telemetry: Telemetry, *, primary: ServerAddress, secondary: ServerAddress
+    ) -> None:
         self.primary = primary
         self.secondary = secondary
         self._instruments = telemetry.instruments
@@ -63,7 +75,7 @@ class SenderTelemetry:
         if telemetry.instruments is not None:
             self._record = telemetry.instruments.histograms[OPERATION_DURATION].record
         self._spans = None if telemetry.tracer is None else PairingSpans(telemetry.tracer)
-        self._attributes: dict[tuple[str, str, bool], dict[str, str]] = {}
+        self._attributes: dict[tuple[str, str, bool], dict[str, str | int]] = {}
         self._operations: dict[tuple[str, str], list[int]] = {}
         """Operations and bytes, by kind and namespace."""
         self._lock = Lock()

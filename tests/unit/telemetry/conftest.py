@@ -1,12 +1,8 @@
-from collections.abc import Iterator
-
 import pytest
 
 from tests.telemetry import RecordedTelemetry
 
 
 @pytest.fixture
-def recorded() -> Iterator[RecordedTelemetry]:
-    telemetry = RecordedTelemetry()
-    yield telemetry
-    telemetry.shutdown()
+def recorded() -> RecordedTelemetry:
+    return RecordedTelemetry()

@@ -33,7 +33,7 @@ from pairbus.telemetry.metrics import (
     THROTTLED_CALLS,
 )
 from pairbus.telemetry.providers import make_telemetry
-from pairbus.telemetry.senders import CANCEL, SCHEDULE, SEND, SenderTelemetry
+from pairbus.telemetry.senders import CANCEL, SCHEDULE, SEND, SenderTelemetry, ServerAddress
 from tests.telemetry import RecordedTelemetry
 
 pytestmark = pytest.mark.rule("O1")
@@ -44,7 +44,11 @@ DOWN = ConnectionLost("the host is down")
 
 @pytest.fixture
 def senders(recorded: RecordedTelemetry) -> SenderTelemetry:
-    return SenderTelemetry(recorded.telemetry, primary="one.example", secondary="two.example")
+    return SenderTelemetry(
+        recorded.telemetry,
+        primary=ServerAddress("one.example"),
+        secondary=ServerAddress("two.example", 5673),
+    )
 
 
 def changed(to_state: PathStatus, after_s: float = 0, **changes: Any) -> StateChanged:
@@ -95,7 +99,7 @@ def test_call_to_the_backlog_has_the_secondary_as_its_server(
 ) -> None:
     senders.call_ended(SEND, "orders", senders.now(), secondary=True)
 
-    assert recorded.value(OPERATION_DURATION, server_address="two.example") == 1
+    assert recorded.value(OPERATION_DURATION, server_address="two.example", server_port=5673) == 1
 
 
 def test_cancelling_sends_nothing(senders: SenderTelemetry, recorded: RecordedTelemetry) -> None:
@@ -163,7 +167,9 @@ def test_error_of_the_sdk_is_logged_once_and_does_not_reach_the_sender(
 def test_without_a_provider_of_metrics_only_spans_are_made(recorded: RecordedTelemetry) -> None:
     telemetry = make_telemetry(None, recorded.tracers)
     assert telemetry is not None
-    senders = SenderTelemetry(telemetry, primary="one", secondary="two")
+    senders = SenderTelemetry(
+        telemetry, primary=ServerAddress("one"), secondary=ServerAddress("two")
+    )
     senders.call_ended(SEND, "orders", 0.0)
     senders.on_event(changed(PathStatus.FAILOVER))
     senders.close()
@@ -175,7 +181,9 @@ def test_without_a_provider_of_metrics_only_spans_are_made(recorded: RecordedTel
 def test_without_a_provider_of_spans_only_metrics_are_recorded() -> None:
     telemetry = make_telemetry(MeterProvider(shutdown_on_exit=False), None)
     assert telemetry is not None
-    senders = SenderTelemetry(telemetry, primary="one", secondary="two")
+    senders = SenderTelemetry(
+        telemetry, primary=ServerAddress("one"), secondary=ServerAddress("two")
+    )
     senders.on_event(changed(PathStatus.FAILOVER))
     with senders.storing("orders", 1, DOWN) as span:
         span.set_queues({"q"})
