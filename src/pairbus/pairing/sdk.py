@@ -47,6 +47,9 @@ _HANDSHAKE_CHECK_S = 0.25
 DATA_SECTION = 5
 """The index of the encoded messages in the private message of a batch."""
 
+_CONTEXT_NAMES = frozenset(("traceparent", b"traceparent", "Diagnostic-Id", b"Diagnostic-Id"))
+"""Application properties with the trace context of the producer."""
+
 Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
 
@@ -88,8 +91,12 @@ def is_tracing_enabled() -> bool:
 
 def encode_traced(message: Message, host: str, path: str) -> bytes:
     """Return the bytes that the SDK would send to a path while its tracing is enabled: it makes a
-    span for the message, and adds its context to the application properties."""
+    span for the message, and adds its context to the application properties. A context that the
+    caller has set is kept."""
     holder = _outgoing(message)
+    # The SDK looks for names in bytes only. It would add the same names again, in an invalid map.
+    if _has_context(raw_message(message)):
+        return bytes(PyamqpTransport.encode_message(holder))
     holder._message = trace_message(
         holder._message,
         amqp_transport=PyamqpTransport(),
@@ -99,6 +106,10 @@ def encode_traced(message: Message, host: str, path: str) -> bytes:
         },
     )
     return bytes(PyamqpTransport.encode_message(holder))
+
+
+def _has_context(raw: AmqpAnnotatedMessage) -> bool:
+    return any(name in _CONTEXT_NAMES for name in raw.application_properties or ())
 
 
 def _outgoing(message: Message) -> ServiceBusMessage:
