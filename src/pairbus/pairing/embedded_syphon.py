@@ -153,6 +153,7 @@ def syphon_options(
             primary=client_options(primary, "primary", loop),
             secondary=client_options(secondary, "secondary", loop),
             queues=queues,
+            telemetry=options.telemetry,
         )
     if not isinstance(given, SyphonOptions):
         raise ConfigurationError(

@@ -42,6 +42,8 @@ class RestoredMessage(NamedTuple):
     """The reason for dead-lettering the message instead of sending it."""
     description: str | None = None
     """The description that the dead letter gets."""
+    enqueued_time: int | None = None
+    """The time when the backlog stored the message, in microseconds since 1970, if it is known."""
 
 
 def sequence_number_of(payload: bytes) -> int:

@@ -134,7 +134,7 @@ _METRICS = (
         _COUNTER,
         "{message}",
         "Messages that the syphon moved to their destination.",
-        ("destination",),
+        ("pairing", "destination"),
         "syphon",
     ),
     Metric(
@@ -142,7 +142,7 @@ _METRICS = (
         _GAUGE,
         "{message}/s",
         "Messages a second that the syphon moves.",
-        (),
+        ("pairing",),
         "syphon",
     ),
     Metric(
@@ -150,7 +150,7 @@ _METRICS = (
         _GAUGE,
         "s",
         "Time until the backlog is empty, if it is known.",
-        (),
+        ("pairing",),
         "syphon",
     ),
     Metric(
@@ -158,7 +158,7 @@ _METRICS = (
         _COUNTER,
         "{message}",
         "Messages that the syphon dead-lettered in the backlog.",
-        ("destination", "reason"),
+        ("pairing", "destination", "reason"),
         "syphon",
     ),
     Metric(
@@ -166,7 +166,7 @@ _METRICS = (
         _COUNTER,
         "{message}",
         "Messages that were moved, could not be completed in the backlog, and are moved again.",
-        (),
+        ("pairing",),
         "syphon",
     ),
     Metric(
@@ -174,7 +174,7 @@ _METRICS = (
         _GAUGE,
         "1",
         "Health of the syphon: 1 if there is progress or nothing to do, 0 if not.",
-        (),
+        ("pairing",),
         "syphon",
     ),
     Metric(
