@@ -1,9 +1,10 @@
-"""Telemetry with the SDK of OpenTelemetry and its exporters in memory, apart from the providers of
-the process: the API lets a process set them only once."""
+"""Telemetry with the SDK of OpenTelemetry and its exporters in memory."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, Metric
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -62,6 +63,15 @@ class RecordedTelemetry:
         """Return the spans that have ended, in the order of their ends."""
         spans = self._exporter.get_finished_spans()
         return [span for span in spans if span.name.startswith(prefix)]
+
+
+def set_providers(patches: pytest.MonkeyPatch) -> RecordedTelemetry:
+    """Return the providers of the application, until the patches are undone. The API sets them once
+    for a process, so the functions that return them are replaced."""
+    recorded = RecordedTelemetry()
+    patches.setattr(metrics, "get_meter_provider", lambda: recorded.meters)
+    patches.setattr(trace, "get_tracer_provider", lambda: recorded.tracers)
+    return recorded
 
 
 def _has(attributes: Mapping[str, Any], labels: Mapping[str, str | int]) -> bool:

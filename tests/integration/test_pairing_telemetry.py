@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from azure.core.settings import settings
 from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan
-from opentelemetry import metrics, trace
 
 from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message
@@ -25,7 +24,7 @@ from pairbus.telemetry.metrics import (
     THROTTLED_CALLS,
 )
 from tests.integration.pairs import Make, Pair, error_of, message
-from tests.telemetry import RecordedTelemetry
+from tests.telemetry import RecordedTelemetry, set_providers
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("O1")]
 
@@ -40,12 +39,7 @@ CONTEXT: dict[str | bytes, Any] = {
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> RecordedTelemetry:
-    """The providers of the application. The API of OpenTelemetry sets them once for a process, so
-    the tests replace the functions that return them."""
-    telemetry = RecordedTelemetry()
-    monkeypatch.setattr(metrics, "get_meter_provider", lambda: telemetry.meters)
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: telemetry.tracers)
-    return telemetry
+    return set_providers(monkeypatch)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 from azure.core.settings import settings
 from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from opentelemetry import metrics, trace
 from opentelemetry.sdk.trace import ReadableSpan
 
 from pairbus import SendAvailabilityOptions, pair_namespace
@@ -15,7 +14,7 @@ from pairbus.amqp.sections import Message
 from pairbus.telemetry.metrics import DRAINED_MESSAGES, PROCESS_DURATION, SYPHON_HEALTHY
 from tests.backlog import Backlog
 from tests.spark.conftest import Drain, MakeSyphon
-from tests.telemetry import RecordedTelemetry
+from tests.telemetry import RecordedTelemetry, set_providers
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("O1")]
@@ -25,10 +24,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> RecordedTelemetry:
-    telemetry = RecordedTelemetry()
-    monkeypatch.setattr(metrics, "get_meter_provider", lambda: telemetry.meters)
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: telemetry.tracers)
-    return telemetry
+    return set_providers(monkeypatch)
 
 
 def send_in_failover(backlog: Backlog, path: str, *messages: ServiceBusMessage) -> None:
