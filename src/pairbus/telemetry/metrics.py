@@ -55,7 +55,8 @@ class Metric:
     name: str
     kind: MetricKind
     unit: str
-    """The unit in UCUM, as OpenTelemetry writes it."""
+    """The unit in UCUM, as OpenTelemetry writes it. Empty for a state: exporters to Prometheus take
+    the unit 1 for a ratio, and add that to the name."""
     description: str
     attributes: tuple[str, ...]
     recorded_by: str
@@ -84,7 +85,7 @@ _METRICS = (
     Metric(
         PATH_STATE,
         _GAUGE,
-        "1",
+        "",
         "State of a path: 1 for the current state, 0 for the others.",
         ("path", "state"),
         "senders",
@@ -172,7 +173,7 @@ _METRICS = (
     Metric(
         SYPHON_HEALTHY,
         _GAUGE,
-        "1",
+        "",
         "Health of the syphon: 1 if there is progress or nothing to do, 0 if not.",
         ("pairing",),
         "syphon",
