@@ -148,7 +148,11 @@ class SenderLinks:
                 yield Discard(sender)
                 raise
             finally:
-                if self._telemetry is not None and operation is not None:
+                if (
+                    self._telemetry is not None
+                    and operation is not None
+                    and (answered or error is not None)  # not if the generator was closed
+                ):
                     self._telemetry.call_ended(
                         operation, self.path.name, began_at, error, secondary=True
                     )
