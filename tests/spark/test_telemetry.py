@@ -8,14 +8,16 @@ from azure.core.settings import settings
 from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from opentelemetry.sdk.trace import ReadableSpan
+from pyspark.sql import SparkSession
 
 from pairbus import SendAvailabilityOptions, pair_namespace
 from pairbus.amqp.sections import Message
+from pairbus.syphon import Syphon
 from pairbus.telemetry.metrics import DRAINED_MESSAGES, PROCESS_DURATION, SYPHON_HEALTHY
 from tests.backlog import Backlog
 from tests.spark.conftest import Drain, MakeSyphon
 from tests.telemetry import RecordedTelemetry, set_providers
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("O1")]
 
@@ -135,3 +137,23 @@ def test_nothing_is_recorded_if_telemetry_is_switched_off(
 
     assert len(recorded.spans()) == count
     assert recorded.value(DRAINED_MESSAGES) == 0
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_wait_needs_the_enqueued_time_that_a_transformation_may_drop(
+    session: SparkSession, backlog: Backlog, recorded: RecordedTelemetry, is_kept: bool
+) -> None:
+    path = backlog.path("orders")
+    context: dict[str | bytes, Any] = {"traceparent": PARENT}
+    send_in_failover(backlog, path, ServiceBusMessage("1", application_properties=context))
+    transform = (lambda rows: rows) if is_kept else (lambda rows: rows.drop("enqueued_time"))
+    syphon = Syphon(backlog.options(), spark=session, transform=transform)
+    syphon.start(once=True)
+    try:
+        assert syphon.wait(DEADLINE_S)
+    finally:
+        syphon.stop()
+
+    assert syphon.status().drained
+    assert len(recorded.spans("drain ")) == 1
+    assert len(recorded.spans("wait ")) == (1 if is_kept else 0)
