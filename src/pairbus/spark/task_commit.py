@@ -18,4 +18,4 @@ class TaskCommit(WriterCommitMessage):
     attempt: str = ""
     """The id of the attempt of the task in these reports."""
     drains: list[DrainRecord] = field(default_factory=list)
-    """What the task moved, for telemetry."""
+    """The messages that the task moved, for telemetry."""
