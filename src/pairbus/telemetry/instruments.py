@@ -4,8 +4,9 @@ Counters and gauges are observable: their values are read when the SDK of the ap
 metrics, so counting costs no call of OpenTelemetry. Only histograms are recorded as values occur.
 """
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from pairbus.telemetry.samples import Sample, SampleSource
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
+
+logger = logging.getLogger("pairbus.telemetry")
 
 _Labels = tuple[tuple[str, str | int], ...]
 _Sums = dict[tuple[str, _Labels], float]
@@ -52,7 +55,7 @@ class Instruments:
     def _reset_locks(self) -> None:
         """Create the locks, in a new object or after a fork."""
         self._sources_lock = Lock()
-        """Protects the sources, and is held while they are read."""
+        """Protects the sources. It is not held while they are read, which may take long."""
         self._added_lock = Lock()
         """Protects what was added. Nothing else is locked while it is held, so `add` can be called
         with any lock."""
@@ -70,11 +73,12 @@ class Instruments:
 
     def end(self, source: SampleSource) -> None:
         """Keep the counters of a source, and read it no more. Can be called repeatedly."""
+        samples = _read(source)
         with self._sources_lock:
             if source not in self._sources:
                 return
             self._sources.discard(source)
-            for sample in source.samples():
+            for sample in samples:
                 if METRICS[sample.name].kind is MetricKind.COUNTER:
                     self.add(sample.name, sample.value, sample.labels)
 
@@ -83,23 +87,34 @@ class Instruments:
         is_counter = METRICS[name].kind is MetricKind.COUNTER
         sums: dict[_Labels, float] = {}
         with self._sources_lock:
-            for sample in self._samples(name):
-                key = tuple(sample.labels.items())
-                sums[key] = sample.value + (sums.get(key, 0) if is_counter else 0)
+            sources = list(self._sources)
+        readings = [(source, _read(source)) for source in sources]
+        with self._sources_lock:
+            for source, samples in readings:
+                if source not in self._sources:
+                    continue  # it ended meanwhile, and its counters were added
+                for sample in samples:
+                    if sample.name == name:
+                        key = tuple(sample.labels.items())
+                        sums[key] = sample.value + (sums.get(key, 0) if is_counter else 0)
             with self._added_lock:
                 for (added_name, key), value in self._added.items():
                     if added_name == name:
                         sums[key] = sums.get(key, 0) + value
         return [Sample(name, value, dict(key)) for key, value in sums.items()]
 
-    def _samples(self, name: str) -> Iterator[Sample]:
-        for source in list(self._sources):
-            yield from (sample for sample in source.samples() if sample.name == name)
-
     def _observe(self, name: str, _: "CallbackOptions") -> "Iterable[Observation]":
         from opentelemetry.metrics import Observation
 
         return [Observation(sample.value, sample.labels) for sample in self.collect(name)]
+
+
+def _read(source: SampleSource) -> list[Sample]:
+    try:
+        return list(source.samples())
+    except Exception:  # the metrics of the other sources do not depend on it
+        logger.exception("The metrics of %r could not be read", source)
+        return []
 
 
 def _reset_locks_after_fork(instruments: Instruments) -> None:

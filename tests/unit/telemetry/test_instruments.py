@@ -112,25 +112,64 @@ def test_instruments_have_the_names_units_and_kinds_of_the_table(
     assert tuple(point.explicit_bounds) == DURATION_BUCKETS  # type: ignore[union-attr]
 
 
+def test_source_that_ends_while_it_is_read_is_counted_once(recorded: RecordedTelemetry) -> None:
+    instruments = recorded.telemetry.instruments
+    assert instruments is not None
+
+    class EndsItself(Source):
+        has_ended = False
+
+        def samples(self) -> Iterator[Sample]:
+            if not self.has_ended:
+                self.has_ended = True
+                instruments.end(self)
+            yield drained(5)
+
+    source = EndsItself()
+    instruments.observe(source)
+
+    assert recorded.value(DRAINED_MESSAGES) == 5
+    assert recorded.value(DRAINED_MESSAGES) == 5
+
+
+def test_source_that_cannot_be_read_does_not_hide_the_others(
+    recorded: RecordedTelemetry, caplog: pytest.LogCaptureFixture
+) -> None:
+    instruments = recorded.telemetry.instruments
+    assert instruments is not None
+
+    class Broken(Source):
+        def samples(self) -> Iterator[Sample]:
+            raise OSError("gone")
+
+    sources = [Broken(), Source(drained(5))]
+    for source in sources:
+        instruments.observe(source)
+
+    assert recorded.value(DRAINED_MESSAGES) == 5
+    assert "could not be read" in caplog.text
+    for source in sources:
+        instruments.end(source)
+    assert recorded.value(DRAINED_MESSAGES) == 5
+
+
 def test_collection_in_a_forked_child_does_not_wait_for_a_thread_of_the_parent(
     recorded: RecordedTelemetry,
 ) -> None:
     instruments = recorded.telemetry.instruments
     assert instruments is not None
-    reading, release = threading.Event(), threading.Event()
-
-    class Slow(Source):
-        def samples(self) -> Iterator[Sample]:
-            if threading.current_thread() is not threading.main_thread():
-                reading.set()
-                release.wait(30)
-            yield Sample(PATH_STATE, 1.0, {"path": "orders", "state": "healthy"})
-
-    source = Slow()
+    source = Source(Sample(PATH_STATE, 1.0, {"path": "orders", "state": "healthy"}))
     instruments.observe(source)
-    thread = threading.Thread(target=instruments.collect, args=(PATH_STATE,))
+    held, release = threading.Event(), threading.Event()
+
+    def hold_locks() -> None:
+        with instruments._sources_lock, instruments._added_lock:
+            held.set()
+            release.wait(30)
+
+    thread = threading.Thread(target=hold_locks)
     thread.start()
-    assert reading.wait(30)
+    assert held.wait(30)
     child = os.fork()
     if child == 0:
         try:
