@@ -21,9 +21,7 @@ class PairingMetrics:
         self._secondary = secondary
 
     def samples(self) -> Iterator[Sample]:
-        """Return the current values; none in a forked child, where the pairing is not usable."""
-        if self._pairing.primary.forked:
-            return
+        """Return the current values."""
         for path, snapshot in self._pairing.status().paths.items():
             yield from self._state(path, snapshot.status)
             yield from self._messages(path, snapshot)

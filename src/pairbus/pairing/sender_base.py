@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pairbus.errors import StateError
@@ -28,9 +27,6 @@ DriverT = TypeVar("DriverT")
 
 _INTERRUPTIONS = (CallTimedOut, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 """After one of these, the state of an SDK sender is unknown."""
-
-
-_NO_SPAN = nullcontext(NO_STORE_SPAN)
 
 
 class SenderLinks:
@@ -162,13 +158,11 @@ class SenderLinks:
                         sender, self.entity, Purpose.BACKLOG, answered=answered
                     )
 
-    def storing(
-        self, messages: int, primary_error: BaseException | None
-    ) -> AbstractContextManager[StoreSpan]:
+    def storing(self, messages: int, primary_error: BaseException | None) -> StoreSpan:
         """Return the span of a call that stores messages. `primary_error` is the error of the
         primary in the same call, if it was called."""
         if self._telemetry is None:
-            return _NO_SPAN
+            return NO_STORE_SPAN
         cause = self.path.health.cause if primary_error is None else primary_error
         return self._telemetry.storing(self.path.name, messages, cause)
 

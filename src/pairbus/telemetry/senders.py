@@ -1,11 +1,11 @@
 """Records what the senders of a pairing do: durations of calls, operations, and events."""
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pairbus.events import Event, PathStatus, Pinged, Probed, StateChanged, Throttled
 from pairbus.telemetry.error_types import error_type
@@ -74,11 +74,14 @@ class SenderTelemetry:
         self._record: Callable[..., None] | None = None
         if telemetry.instruments is not None:
             self._record = telemetry.instruments.histograms[OPERATION_DURATION].record
-        self._spans = None if telemetry.tracer is None else PairingSpans(telemetry.tracer)
+        self._spans: PairingSpans | None = None
+        if telemetry.tracer is not None:
+            self._spans = PairingSpans(telemetry.tracer, self._log_failure)
         self._attributes: dict[tuple[str, str, bool], dict[str, str | int]] = {}
         self._operations: dict[tuple[str, str], list[int]] = {}
         """Operations and bytes, by kind and namespace."""
         self._lock = Lock()
+        self._pid = os.getpid()
         self._source: SampleSource | None = None
         self._has_failed = False
 
@@ -96,7 +99,10 @@ class SenderTelemetry:
             self._instruments.observe(self)
 
     def samples(self) -> Iterator[Sample]:
-        """Return the current values."""
+        """Return the current values; none in a forked child, where the pairing is not usable and
+        a thread of the parent may hold the lock."""
+        if os.getpid() != self._pid:
+            return
         if self._source is not None:
             yield from self._source.samples()
         with self._lock:
@@ -111,7 +117,10 @@ class SenderTelemetry:
         if self._instruments is not None:
             self._instruments.end(self)
         if self._spans is not None:
-            self._guard(self._spans.close)
+            try:
+                self._spans.close()
+            except Exception as exc:  # noqa: BLE001  telemetry must not fail the application
+                self._log_failure(exc)
 
     def call_ended(
         self,
@@ -165,20 +174,12 @@ class SenderTelemetry:
             case Throttled(namespace=namespace):
                 self._instruments.add(THROTTLED_CALLS, 1, {"namespace": namespace})
 
-    def storing(
-        self, path: str, messages: int, cause: BaseException | None
-    ) -> AbstractContextManager[StoreSpan]:
+    def storing(self, path: str, messages: int, cause: BaseException | None) -> StoreSpan:
         """Return a span around the storing of messages in the backlog. `cause` is the reason of
         the failover."""
         if self._spans is None:
-            return nullcontext(NO_STORE_SPAN)
+            return NO_STORE_SPAN
         return self._spans.storing(path, messages, cause)
-
-    def _guard(self, function: Callable[[], Any]) -> None:
-        try:
-            function()
-        except Exception as exc:  # noqa: BLE001  telemetry must not fail the application
-            self._log_failure(exc)
 
     def _log_failure(self, error: Exception) -> None:
         if not self._has_failed:

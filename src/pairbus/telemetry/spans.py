@@ -4,10 +4,10 @@ The producer's own context is not touched: it is in the application properties o
 travels through the backlog with them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 from pairbus.events import (
     BacklogQueuePulled,
@@ -25,6 +25,9 @@ from pairbus.telemetry.error_types import error_text, error_type
 from pairbus.telemetry.metrics import BATCH_SIZE, DESTINATION, ERROR, SERVICE_BUS, SYSTEM
 
 if TYPE_CHECKING:
+    from contextvars import Token
+
+    from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
 
 CAUSE, CAUSE_TYPE = "pairbus.failover.cause", "pairbus.failover.cause.type"
@@ -33,15 +36,59 @@ FAILOVER_NAME, STORE_NAME = "failover {}", "store {}"
 
 
 class StoreSpan:
-    """The span of a call that stores messages. Without a span it does nothing."""
+    """The span of a call that stores messages, which is the current one within the `with` block.
+    Without a function that starts it, it does nothing.
 
-    def __init__(self, span: "Span | None" = None) -> None:
-        self._span = span
+    `on_error` gets every exception of the application's SDK and of its span processors: the call
+    goes on.
+    """
+
+    def __init__(
+        self,
+        start: "Callable[[], Span] | None" = None,
+        on_error: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        self._start = start
+        self._on_error = on_error
+        self._span: Span | None = None
+        self._token: Token[Context] | None = None
+
+    def __enter__(self) -> Self:
+        if self._start is not None:
+            self._guard(self._begin)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._span is not None:
+            self._guard(partial(self._end, self._span, error))
 
     def set_queues(self, queues: Iterable[str]) -> None:
         """Set the backlog queues that accepted messages."""
         if self._span is not None:
-            self._span.set_attribute(QUEUES, sorted(queues))
+            self._guard(partial(self._span.set_attribute, QUEUES, sorted(queues)))
+
+    def _begin(self) -> None:
+        from opentelemetry.context import attach
+        from opentelemetry.trace import set_span_in_context
+
+        assert self._start is not None
+        self._span = self._start()
+        self._token = attach(set_span_in_context(self._span))
+
+    def _end(self, span: "Span", error: BaseException | None) -> None:
+        from opentelemetry.context import detach
+
+        if self._token is not None:
+            detach(self._token)
+        if error is not None:
+            _set_error(span, error)
+        span.end()
+
+    def _guard(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except Exception as exc:  # noqa: BLE001  telemetry must not fail a send
+            self._on_error(exc)
 
 
 NO_STORE_SPAN = StoreSpan()
@@ -55,8 +102,9 @@ class PairingSpans:
     time; `storing` can be called from any thread.
     """
 
-    def __init__(self, tracer: "Tracer") -> None:
+    def __init__(self, tracer: "Tracer", on_error: Callable[[Exception], None]) -> None:
         self._tracer = tracer
+        self._on_error = on_error
         self._failovers: dict[str, Span] = {}
 
     def on_event(self, event: Event) -> None:
@@ -84,26 +132,19 @@ class PairingSpans:
             case SecondaryRestored():
                 self._add_to_all("secondary restored", event)
 
-    @contextmanager
-    def storing(self, path: str, messages: int, cause: BaseException | None) -> Iterator[StoreSpan]:
-        """Make the span of a call that stores messages the current one."""
+    def storing(self, path: str, messages: int, cause: BaseException | None) -> StoreSpan:
+        """Return the span of a call that stores messages."""
+        return StoreSpan(partial(self._start_store, path, messages, cause), self._on_error)
+
+    def _start_store(self, path: str, messages: int, cause: BaseException | None) -> "Span":
         from opentelemetry.trace import Link
 
         attributes: dict[str, Any] = {SYSTEM: SERVICE_BUS, DESTINATION: path, BATCH_SIZE: messages}
         failover = self._failovers.get(path)
         links = [] if failover is None else [Link(failover.get_span_context())]
-        with self._tracer.start_as_current_span(
-            STORE_NAME.format(path),
-            attributes=attributes | _cause_attributes(cause),
-            links=links,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield StoreSpan(span)
-            except BaseException as exc:
-                _set_error(span, exc)
-                raise
+        return self._tracer.start_span(
+            STORE_NAME.format(path), attributes=attributes | _cause_attributes(cause), links=links
+        )
 
     def close(self) -> None:
         """End the spans of the failovers that last."""

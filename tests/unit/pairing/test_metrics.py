@@ -71,10 +71,3 @@ def test_closed_pairing_has_counters_only(pairing: PairingState) -> None:
 
     assert samples(pairing, PATH_STATE) == []
     assert [sample.value for sample in samples(pairing, SENT_MESSAGES)] == [5]
-
-
-def test_pairing_of_the_parent_has_no_metrics_in_a_forked_child(pairing: PairingState) -> None:
-    pairing.path("orders")
-    pairing.after_fork_in_child()
-
-    assert samples(pairing, PATH_STATE) == samples(pairing, SENT_MESSAGES) == []

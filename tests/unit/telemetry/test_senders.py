@@ -1,12 +1,14 @@
 """Telemetry of senders: durations of calls, operations, and events of a pairing."""
 
 import logging
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import StatusCode
 
 from pairbus.errors import ConnectionLost, SendUnavailable
@@ -193,6 +195,17 @@ def test_without_a_provider_of_spans_only_metrics_are_recorded() -> None:
     assert make_telemetry(None, None) is None
 
 
+def test_pairing_of_the_parent_has_no_metrics_in_a_forked_child(senders: SenderTelemetry) -> None:
+    senders.count_operations("send", "one.example", [1])
+    with senders._lock:  # a thread of the parent holds it
+        child = os.fork()
+        if child == 0:
+            os._exit(len(list(senders.samples())))
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(list(senders.samples())) == 2
+
+
 # Spans.
 
 
@@ -319,6 +332,47 @@ def test_call_that_could_not_store_is_a_span_with_an_error(
     assert len(span.status.description or "") == MAX_TEXT
     assert (span.attributes or {})["error.type"] == "pairbus.errors.SendUnavailable"
     assert "pairbus.failover.cause" not in (span.attributes or {})
+
+
+class BrokenProcessor(SpanProcessor):
+    """A span processor of the application that fails."""
+
+    def __init__(self, *, at_start: bool) -> None:
+        self._at_start = at_start
+        self.calls = 0
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        if self._at_start:
+            self.calls += 1
+            raise OSError("disk full")
+
+    def on_end(self, span: Any) -> None:
+        if not self._at_start:
+            self.calls += 1
+            raise OSError("disk full")
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_broken_span_processor_does_not_fail_the_call(
+    recorded: RecordedTelemetry, at_start: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    processor = BrokenProcessor(at_start=at_start)
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(processor)
+    telemetry = make_telemetry(None, tracers)
+    assert telemetry is not None
+    senders = SenderTelemetry(
+        telemetry, primary=ServerAddress("one"), secondary=ServerAddress("two")
+    )
+    for _ in range(2):
+        with senders.storing("orders", 1, DOWN) as span:
+            span.set_queues({"q"})
+    with pytest.raises(SendUnavailable), senders.storing("orders", 1, DOWN):
+        raise SendUnavailable("x")
+
+    assert processor.calls == 3
+    assert caplog.text.count("disk full") == 1
+    assert trace.get_current_span() is trace.INVALID_SPAN
 
 
 def test_providers_keep_their_own_instruments() -> None:
