@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,8 +116,10 @@ async def test_metrics_follow_a_path_through_an_outage(
             assert set(attributes) <= set(METRICS[name].attributes)
 
 
-async def test_operations_agree_with_the_meters(make: Make, recorded: RecordedTelemetry) -> None:
-    pair = await make(backlog_queue_count=1)
+async def test_operations_agree_with_the_meters(
+    make: Make, recorded: RecordedTelemetry, tmp_path: Path
+) -> None:
+    pair = await make(backlog_queue_count=1, ledger=tmp_path)
     path = pair.queue()
     [sender] = await pair.entered(path)
     before = metered(pair)

@@ -47,7 +47,7 @@ class PairingPlan:
     syphon: "SyphonOptions | None" = None
     """The options of the embedded syphon, if it is enabled."""
     usage: PairingUsage | None = None
-    """Records billable operations, if there is a ledger or telemetry."""
+    """Records billable operations, if a ledger is kept."""
     telemetry: SenderTelemetry | None = None
     """Records metrics and spans, if telemetry is on."""
     loop: asyncio.AbstractEventLoop | None = None
@@ -158,7 +158,7 @@ def make_plan(
             syphon = syphon_options(primary, secondary, options, paths, loop)
         telemetry = _sender_telemetry(options, primary_id, secondary_id)
         usage = None
-        if options.ledger is not None or (telemetry is not None and telemetry.has_metrics):
+        if options.ledger is not None:
             usage = PairingUsage(options.ledger, str(primary_id), str(secondary_id), telemetry)
     except BaseException:
         registry.leave(primary)

@@ -31,19 +31,18 @@ class ManagementUsage(NamedTuple):
 
 
 class PairingUsage:
-    """Writes the usage of a pairing to a ledger, and counts it for telemetry; either may be None.
-    Can be used from any thread."""
+    """Writes the usage of a pairing to a ledger, and counts it for telemetry if that is on. Can be
+    used from any thread."""
 
     def __init__(
         self,
-        folder: str | os.PathLike[str] | None,
+        folder: str | os.PathLike[str],
         primary: str,
         secondary: str,
         telemetry: SenderTelemetry | None = None,
     ) -> None:
-        self._ledger = None if folder is None else Ledger(Path(folder), writer="pairing")
-        if self._ledger is not None:
-            self._ledger.start()
+        self._ledger = Ledger(Path(folder), writer="pairing")
+        self._ledger.start()
         self._telemetry = telemetry
         self._primary = primary
         self._secondary = secondary
@@ -53,8 +52,7 @@ class PairingUsage:
         for sizes in take_sizes(sender):
             namespace = self._secondary if purpose in _SECONDARY_PARTS else self._primary
             kind, name = _PING if purpose is _PINGS else _SEND
-            if self._ledger is not None:
-                self._ledger.add_messages(sizes, namespace, path, kind, purpose, answered)
+            self._ledger.add_messages(sizes, namespace, path, kind, purpose, answered)
             if self._telemetry is not None and answered:
                 self._telemetry.count_operations(name, namespace, sizes)
             answered = False
@@ -79,51 +77,42 @@ class PairingUsage:
         answered: bool = True,
     ) -> None:
         namespace = self._secondary if purpose in _SECONDARY_PARTS else self._primary
-        if self._ledger is not None:
-            self._ledger.add_messages(
-                sizes,
-                namespace=namespace,
-                entity=path,
-                kind=kind,
-                purpose=purpose,
-                answered=answered,
-            )
+        self._ledger.add_messages(
+            sizes, namespace=namespace, entity=path, kind=kind, purpose=purpose, answered=answered
+        )
         if self._telemetry is not None and answered:
             self._telemetry.count_operations(kind.value, namespace, sizes)
 
     def add_request(self, entity: str, answered: bool, *, secondary: bool) -> None:
         """Add a request to the administration API."""
         namespace = self._secondary if secondary else self._primary
-        if self._ledger is not None:
-            self._ledger.add(
-                namespace=namespace,
-                entity=entity,
-                kind=OperationKind.MANAGEMENT,
-                purpose=Purpose.BACKLOG if secondary else Purpose.TRAFFIC,
-                messages=0,
-                answered=answered,
-            )
+        self._ledger.add(
+            namespace=namespace,
+            entity=entity,
+            kind=OperationKind.MANAGEMENT,
+            purpose=Purpose.BACKLOG if secondary else Purpose.TRAFFIC,
+            messages=0,
+            answered=answered,
+        )
         if self._telemetry is not None and answered:
             self._telemetry.count_operations(OperationKind.MANAGEMENT.value, namespace, ())
 
     def add_change(
         self, path: str, from_state: str, to_state: str, cause: str | None, when: datetime
     ) -> None:
-        """Add a change of the status of a path to the ledger."""
-        if self._ledger is not None:
-            self._ledger.add_state_change(
-                namespace=self._primary,
-                entity=path,
-                from_state=from_state,
-                to_state=to_state,
-                cause=cause,
-                at=when.timestamp(),
-            )
+        """Add a change of the status of a path."""
+        self._ledger.add_state_change(
+            namespace=self._primary,
+            entity=path,
+            from_state=from_state,
+            to_state=to_state,
+            cause=cause,
+            at=when.timestamp(),
+        )
 
     def close(self) -> None:
         """Write the rest to the ledger and close it."""
-        if self._ledger is not None:
-            self._ledger.close()
+        self._ledger.close()
 
 
 def _size_of(received: Any) -> int:

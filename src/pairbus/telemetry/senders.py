@@ -2,10 +2,11 @@
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pairbus.events import Event, PathStatus, Pinged, Probed, StateChanged, Throttled
 from pairbus.telemetry.error_types import error_type
@@ -29,7 +30,13 @@ from pairbus.telemetry.providers import Telemetry
 from pairbus.telemetry.samples import Sample, SampleSource
 from pairbus.telemetry.spans import NO_STORE_SPAN, PairingSpans, StoreSpan
 
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
 logger = logging.getLogger("pairbus.telemetry")
+
+MAX_PENDING = 256
+"""Durations of calls that wait to be recorded."""
 
 SEND, SCHEDULE, CANCEL = "send", "schedule", "cancel"
 """The names of operations."""
@@ -73,7 +80,12 @@ class SenderTelemetry:
         self._instruments = telemetry.instruments
         self._record: Callable[..., None] | None = None
         if telemetry.instruments is not None:
+            from opentelemetry.context import get_current
+
             self._record = telemetry.instruments.histograms[OPERATION_DURATION].record
+            self._get_context = get_current
+        self._durations: deque[tuple[float, dict[str, str | int], Context]] = deque()
+        """Durations that are not recorded yet, with their attributes and contexts."""
         self._spans: PairingSpans | None = None
         if telemetry.tracer is not None:
             self._spans = PairingSpans(telemetry.tracer, self._log_failure)
@@ -87,11 +99,6 @@ class SenderTelemetry:
 
     now = staticmethod(perf_counter)
 
-    @property
-    def has_metrics(self) -> bool:
-        """True if the application has a provider for metrics."""
-        return self._instruments is not None
-
     def observe(self, source: SampleSource) -> None:
         """Report the values of a source, and the operations, until `close`."""
         self._source = source
@@ -103,6 +110,8 @@ class SenderTelemetry:
         a thread of the parent may hold the lock."""
         if os.getpid() != self._pid:
             return
+        if self._record is not None:
+            self._record_durations()
         if self._source is not None:
             yield from self._source.samples()
         with self._lock:
@@ -141,8 +150,20 @@ class SenderTelemetry:
             attributes = self._attributes[key] = send_attributes(operation, path, server)
         if error is not None:
             attributes = attributes | {ERROR: error_type(error)}
+        self._durations.append((perf_counter() - started_at, attributes, self._get_context()))
+        if len(self._durations) >= MAX_PENDING:
+            self._record_durations()
+
+    def _record_durations(self) -> None:
+        """Record the durations of the last calls. Many at once take a fraction of the CPU time that
+        they take one by one, between calls of the SDK."""
+        record, durations = self._record, self._durations
+        assert record is not None
         try:
-            self._record(perf_counter() - started_at, attributes)
+            while durations:
+                record(*durations.popleft())
+        except IndexError:  # another thread took the last one
+            pass
         except Exception as exc:  # noqa: BLE001  telemetry must not fail a send
             self._log_failure(exc)
 

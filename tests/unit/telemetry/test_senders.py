@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,7 +36,14 @@ from pairbus.telemetry.metrics import (
     THROTTLED_CALLS,
 )
 from pairbus.telemetry.providers import make_telemetry
-from pairbus.telemetry.senders import CANCEL, SCHEDULE, SEND, SenderTelemetry, ServerAddress
+from pairbus.telemetry.senders import (
+    CANCEL,
+    MAX_PENDING,
+    SCHEDULE,
+    SEND,
+    SenderTelemetry,
+    ServerAddress,
+)
 from tests.telemetry import RecordedTelemetry
 
 pytestmark = pytest.mark.rule("O1")
@@ -44,13 +52,22 @@ WHEN = datetime(2030, 1, 2, tzinfo=UTC)
 DOWN = ConnectionLost("the host is down")
 
 
+class Nothing:
+    """A pairing without paths."""
+
+    def samples(self) -> tuple[()]:
+        return ()
+
+
 @pytest.fixture
 def senders(recorded: RecordedTelemetry) -> SenderTelemetry:
-    return SenderTelemetry(
+    telemetry = SenderTelemetry(
         recorded.telemetry,
         primary=ServerAddress("one.example"),
         secondary=ServerAddress("two.example", 5673),
     )
+    telemetry.observe(Nothing())
+    return telemetry
 
 
 def changed(to_state: PathStatus, after_s: float = 0, **changes: Any) -> StateChanged:
@@ -81,6 +98,49 @@ def test_duration_has_the_attributes_of_the_messaging_conventions(
             2,
         )
     ]
+
+
+def test_durations_are_recorded_in_groups_and_at_the_end(
+    senders: SenderTelemetry, recorded: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record: list[int] = []
+    monkeypatch.setattr(senders, "_record", lambda *values: record.append(1))
+    for number in range(MAX_PENDING):
+        assert len(record) == 0, number
+        senders.call_ended(SEND, "orders", senders.now())
+    assert len(record) == MAX_PENDING
+    senders.call_ended(SEND, "orders", senders.now())
+    senders.close()
+    assert len(record) == MAX_PENDING + 1
+
+
+def test_durations_of_many_threads_are_recorded_once(
+    senders: SenderTelemetry, recorded: RecordedTelemetry
+) -> None:
+    def call() -> None:
+        for _ in range(5 * MAX_PENDING):
+            senders.call_ended(SEND, "orders", senders.now())
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        recorded.points(OPERATION_DURATION)
+    for thread in threads:
+        thread.join()
+
+    assert recorded.value(OPERATION_DURATION) == 20 * MAX_PENDING
+
+
+def test_duration_is_recorded_in_the_context_of_its_call(
+    senders: SenderTelemetry, recorded: RecordedTelemetry
+) -> None:
+    with recorded.tracers.get_tracer("application").start_as_current_span("request") as request:
+        senders.call_ended(SEND, "orders", senders.now())
+
+    [point] = recorded.metrics()[OPERATION_DURATION].data.data_points
+    [exemplar] = point.exemplars
+    assert exemplar.span_id == request.get_span_context().span_id
 
 
 def test_failed_call_has_the_type_of_its_error(
@@ -114,11 +174,6 @@ def test_cancelling_sends_nothing(senders: SenderTelemetry, recorded: RecordedTe
 def test_operations_and_bytes_are_counted_by_kind_and_namespace(
     senders: SenderTelemetry, recorded: RecordedTelemetry
 ) -> None:
-    class Nothing:
-        def samples(self) -> tuple[()]:
-            return ()
-
-    senders.observe(Nothing())
     senders.count_operations("send", "one.example", [100, 50])
     senders.count_operations("send", "one.example", [1])
     senders.count_operations("management", "two.example", [])
@@ -159,8 +214,9 @@ def test_error_of_the_sdk_is_logged_once_and_does_not_reach_the_sender(
 
     monkeypatch.setattr(senders, "_record", fail)
     with caplog.at_level(logging.WARNING):
-        senders.call_ended(SEND, "orders", 0.0)
-        senders.call_ended(SEND, "orders", 0.0)
+        for _ in range(2 * MAX_PENDING):
+            senders.call_ended(SEND, "orders", 0.0)
+        senders.close()
 
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "disk full" in caplog.text
@@ -176,7 +232,6 @@ def test_without_a_provider_of_metrics_only_spans_are_made(recorded: RecordedTel
     senders.on_event(changed(PathStatus.FAILOVER))
     senders.close()
 
-    assert not senders.has_metrics
     assert [span.name for span in recorded.spans()] == ["failover orders"]
 
 
@@ -191,7 +246,6 @@ def test_without_a_provider_of_spans_only_metrics_are_recorded() -> None:
         span.set_queues({"q"})
     senders.close()
 
-    assert senders.has_metrics
     assert make_telemetry(None, None) is None
 
 
