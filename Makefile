@@ -55,8 +55,9 @@ bench: setup-test ## Run all benchmarks; ARGS=emulator selects one
 performance: setup-test ## Generate docs/performance.md from the last benchmark results
 	@$(PY) -m scripts.performance
 
-docs: setup-test ## Generate docs/cli.md from the help texts of the commands
+docs: setup-test ## Generate docs/cli.md from the help texts, and the table of metrics in docs/telemetry.md
 	@$(PY) scripts/cli_docs.py
+	@$(PY) scripts/telemetry_docs.py
 
 rules: setup-test ## List every rule with its tests, and write build/rules-tests.md
 	@$(PY) scripts/rules.py

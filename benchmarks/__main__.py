@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from types import ModuleType
 
-from benchmarks import amqp_engine, cost, emulator, ledger, pairing, syphon, throttling
+from benchmarks import amqp_engine, cost, emulator, ledger, pairing, syphon, telemetry, throttling
 from benchmarks.harness import Figure, table
 from benchmarks.results import SubjectResult, bench_settings, save
 from benchmarks.surroundings import load, surroundings
@@ -28,6 +28,7 @@ SUBJECTS: dict[str, tuple[ModuleType, Measure]] = {
     "emulator": (emulator, emulator.figures),
     "pairing": (pairing, pairing.figures),
     "ledger": (ledger, lambda rounds: ledger.figures()),
+    "telemetry": (telemetry, lambda rounds: telemetry.figures()),
     "syphon": (syphon, syphon.figures),
     "throttling": (throttling, throttling.figures),
     "cost": (cost, cost.figures),

@@ -86,7 +86,8 @@ class Writer(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for batch in iterator:
             for column in batch.columns:
-                column.to_pylist()
+                is_time = pa.types.is_timestamp(column.type)
+                (column.cast(pa.int64()) if is_time else column).to_pylist()
         return WriterCommitMessage()
 
 

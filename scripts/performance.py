@@ -25,6 +25,7 @@ TITLES = {
     "emulator": "The local emulator",
     "pairing": "Paired senders",
     "ledger": "The ledger of a paired sender",
+    "telemetry": "Telemetry of a paired sender",
     "syphon": "The syphon",
     "throttling": "A drain beside live traffic",
     "cost": "The cost report",

@@ -18,7 +18,7 @@ LAYERS = [
     {"cli", "__main__", "aio"},
     {"drill"},
     {"syphon", "backlog", "cost", "pairing", "emulator"},
-    {"spark", "usage"},
+    {"spark", "usage", "telemetry"},
     {"transfer"},
     {"amqp"},
     {"servicebus"},
@@ -35,6 +35,7 @@ NOT_IN_TOP = {"cli", "emulator", "syphon"}
 PLACES = {
     "azure": ("pairing/", "drill/", "amqp/client/default_credential.py"),
     "sqlite3": ("emulator/storage/",),
+    "opentelemetry": ("telemetry/",),
     "pyspark": ("spark/", "syphon/", "cost/report/", "backlog/redrive_on_spark.py"),
 }
 
@@ -98,6 +99,10 @@ def violation(path: str, imported: Import) -> str | None:
         return None
     if library in PLACES and not path.startswith(PLACES[library]):
         return f"{library} belongs in {' and '.join(PLACES[library])} only"
+    if library == "opentelemetry" and not (imported.in_function or imported.types_only):
+        return "opentelemetry is optional, so it is imported inside functions only"
+    if imported.target[:2] == ("opentelemetry", "sdk"):
+        return "the SDK of OpenTelemetry belongs to the application"
     third_party = library != "pairbus" and library not in sys.stdlib_module_names
     if path.startswith(VOCABULARY) and third_party:
         return "servicebus uses the standard library only"
@@ -200,6 +205,10 @@ def test_source_follows_the_import_rules():
         ("usage/ledger.py", "import pyspark.sql"),
         ("cost/plots.py", "from pyspark.sql import Row"),
         ("pairing/client.py", "from pyspark import SparkContext"),
+        # OpenTelemetry belongs in telemetry, and its API only, inside functions.
+        ("pairing/client.py", "from opentelemetry import trace"),
+        ("telemetry/spans.py", "from opentelemetry.trace import Link"),
+        ("telemetry/spans.py", "def f():\n    from opentelemetry.sdk.trace import TracerProvider"),
         # Imports for type checkers count, except for those in TYPES_ONLY.
         ("errors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import azure.core"),
         # Pairing may import the syphon only inside a function.
@@ -237,6 +246,8 @@ def test_broken_rule_is_caught(path: str, text: str):
         ("pairing/client.py", "async def start():\n  if x:\n    from ..syphon import a"),
         ("syphon/source.py", "from pyspark.sql import functions\nfrom ..amqp import client"),
         ("cost/report/rows.py", "import pyspark"),
+        ("telemetry/spans.py", "def f():\n    from opentelemetry import trace"),
+        ("telemetry/spans.py", "if TYPE_CHECKING:\n    from opentelemetry.trace import Span"),
         ("emulator/storage/store.py", "import sqlite3"),
         ("emulator/server.py", "import asyncio, ssl, time\nfrom ..amqp import engine"),
         ("transfer.py", "from .amqp import sections"),

@@ -12,11 +12,13 @@ __all__ = [
     "Event",
     "PathStatus",
     "Pinged",
+    "Probed",
     "SecondaryRestored",
     "SecondaryUnavailable",
     "StateChanged",
     "SyphonStarted",
     "SyphonStopped",
+    "Throttled",
 ]
 
 
@@ -63,6 +65,28 @@ class Pinged(Event):
     refused: bool = False
     """The primary answered and refused the ping: the entity was deleted, or a right is missing.
     Waiting does not help. Messages continue to go to the backlog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed(Event):
+    """The primary was probed over a new link: a send failed for a reason that the SDK hides. If the
+    probe fails too, the path fails over."""
+
+    path: str
+    error: BaseException | None = None
+    """The error of the probe; None if the primary accepted it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttled(Event):
+    """A namespace did not accept a call because it throttles, after the retries of the SDK."""
+
+    path: str
+    namespace: str
+    """The host of the namespace, with its port if that is not the default."""
+    messages: int
+    """The number of messages of the call."""
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

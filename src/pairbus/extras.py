@@ -12,6 +12,7 @@ EXTRAS = {
     "grpc": "connect",
     "jinja2": "report",
     "matplotlib": "report",
+    "opentelemetry": "telemetry",
     "pandas": "spark",
     "pyarrow": "spark",
     "pyspark": "spark",

@@ -102,6 +102,10 @@ class SendAvailabilityOptions:
     """The CA certificates by which that console is verified. None: those of the system."""
     console_application: str | None = None
     """The name of the application in the console. None: the name of the running program."""
+    telemetry: bool | None = None
+    """Record metrics and spans with OpenTelemetry (see docs/telemetry.md). None: only if the
+    application has set a provider before it pairs. True: also if it sets one later, which requires
+    the package opentelemetry-api."""
     classify: Callable[[BaseException], FailureKind] | None = None
     """Replaces `pairbus.pairing.failures.classify_failure`, which decides what a failed call
     means."""

@@ -14,11 +14,13 @@ from pairbus.events import (
     Event,
     PathStatus,
     Pinged,
+    Probed,
     SecondaryRestored,
     SecondaryUnavailable,
     StateChanged,
     SyphonStarted,
     SyphonStopped,
+    Throttled,
 )
 
 WHEN = datetime(2030, 1, 2, tzinfo=UTC)
@@ -32,6 +34,8 @@ EVENTS = [
         cause=CAUSE,
     ),
     Pinged(when=WHEN, path="orders"),
+    Probed(when=WHEN, path="orders", error=CAUSE),
+    Throttled(when=WHEN, path="orders", namespace="one", messages=3, error=CAUSE),
     BacklogQueueMismatch(
         when=WHEN,
         queue="one/x-servicebus-transfer/0",

@@ -15,6 +15,7 @@ from pairbus.pairing.rotation import QueueClaim
 from pairbus.pairing.sdk import LinkLimits, batch_of, link_limits
 from pairbus.pairing.sdk_transfers import may_have_arrived, single_message
 from pairbus.pairing.sender_base import SenderCall
+from pairbus.telemetry.senders import SEND
 
 
 def store(
@@ -35,9 +36,14 @@ def store(
     if primary_error is not None and may_have_arrived(primary_error):
         outcomes.transferred.update(range(len(messages.encoded())))
     try:
-        payloads = messages.for_backlog(call.links.entity, enqueue_at)
-        for queue, positions in _by_queue(call, messages, len(payloads)):
-            yield from _store_in_queue(call, queue, payloads, positions, outcomes)
+        with call.links.storing(call.messages, primary_error) as span:
+            try:
+                messages.add_trace_context(call.pairing.primary.name, call.links.entity)
+                payloads = messages.for_backlog(call.links.entity, enqueue_at)
+                for queue, positions in _by_queue(call, messages, len(payloads)):
+                    yield from _store_in_queue(call, queue, payloads, positions, outcomes)
+            finally:
+                span.set_queues(outcomes.queues)
     except Exception as exc:
         backlog_error: BaseException | None = exc
         if isinstance(exc, SendUnavailable):
@@ -131,7 +137,7 @@ def _store_in_queue(
                         raise
                     case BacklogFailure.BUSY:
                         claim.rejected(exc)
-                        pairing.recorder.throttled(path, len(positions))
+                        pairing.throttled_by_backlog(path, exc, len(positions))
                         busy = pairing.send_unavailable(path, exc)
                         raise busy from busy.__cause__
                     case BacklogFailure.LINK_LOST:
@@ -145,6 +151,7 @@ def _store_in_queue(
                     pairing.backlog.pull(lost_queue, cause)
                 links_lost.clear()
                 outcomes.stored.update(filled)
+                outcomes.queues.add(queue)
                 pairing.recorder.stored(path, len(filled))
                 positions = positions[len(filled) :]
 
@@ -180,14 +187,16 @@ def _send_batch(
 ) -> Operation[None]:
     """Send a batch, which has the messages at these positions."""
     try:
-        yield from _call(call, queue, lambda sender: sender.send_messages(batch), is_last)
+        yield from _call(call, queue, lambda sender: sender.send_messages(batch), is_last, SEND)
     except Exception as exc:
         if may_have_arrived(exc):
             outcomes.transferred.update(positions)
         raise
 
 
-def _call(call: SenderCall, queue: str, function: Any, is_last: bool) -> Operation[Any]:
+def _call(
+    call: SenderCall, queue: str, function: Any, is_last: bool, operation: str | None = None
+) -> Operation[Any]:
     """Call the sender of a backlog queue. Half of the time is kept for other queues to try."""
     timeout_s = call.left_s if is_last else call.left_s / 2
-    return (yield from call.links.call_backlog(queue, function, timeout_s))
+    return (yield from call.links.call_backlog(queue, function, timeout_s, operation))

@@ -21,6 +21,7 @@ from pairbus.pairing.duplicates import check_duplicate_detection
 from pairbus.pairing.effects import Operation, StopBackground, WaitForChange
 from pairbus.pairing.embedded_syphon import EmbeddedSyphon, Fault
 from pairbus.pairing.link_factory import LinkFactory
+from pairbus.pairing.metrics import PairingMetrics
 from pairbus.pairing.plan import PairingPlan
 from pairbus.pairing.recovery import recover
 from pairbus.pairing.secondary_probe import probe_secondary
@@ -127,7 +128,11 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
         self._plan = plan
         self._driver = driver
         self._factory = LinkFactory(
-            plan.primary, plan.secondary, plan.usage, interruptible=driver.interruptible
+            plan.primary,
+            plan.secondary,
+            plan.usage,
+            interruptible=driver.interruptible,
+            telemetry=plan.telemetry,
         )
         for queue, size in plan.message_limits.items():
             self._factory.note_message_limit(queue, size)
@@ -142,9 +147,14 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             record_change=None if plan.usage is None else plan.usage.add_change,
             call_handler=driver.call_handler,
             observe=None if plan.console is None else plan.console.observe,
+            on_telemetry=None if plan.telemetry is None else plan.telemetry.on_event,
             now=plan.now,
             random=plan.random,
         )
+        if plan.telemetry is not None:
+            plan.telemetry.observe(
+                PairingMetrics(self._pairing, plan.telemetry.primary, plan.telemetry.secondary)
+            )
         self.primary: NamespaceClient[R] = NamespaceClient(
             self._pairing.primary, self._close_primary
         )

@@ -152,7 +152,9 @@ def syphon_options(
         return SyphonOptions(
             primary=client_options(primary, "primary", loop),
             secondary=client_options(secondary, "secondary", loop),
+            primary_name=options.primary_name,
             queues=queues,
+            telemetry=options.telemetry,
         )
     if not isinstance(given, SyphonOptions):
         raise ConfigurationError(

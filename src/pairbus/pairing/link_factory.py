@@ -11,6 +11,7 @@ from pairbus.pairing.sdk_opening import make_opening_interruptible
 from pairbus.pairing.sdk_transfers import record_transfers
 from pairbus.pairing.usage import PairingUsage
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
+from pairbus.telemetry.senders import SenderTelemetry
 
 
 class LinkFactory:
@@ -18,13 +19,20 @@ class LinkFactory:
     opening it can interrupt."""
 
     def __init__(
-        self, primary: Any, secondary: Any, usage: PairingUsage | None, *, interruptible: bool
+        self,
+        primary: Any,
+        secondary: Any,
+        usage: PairingUsage | None,
+        *,
+        interruptible: bool,
+        telemetry: SenderTelemetry | None = None,
     ) -> None:
         self._primary = primary
         self._secondary = secondary
         self._interruptible = interruptible
         self._links: WeakSet[Any] = WeakSet()
         self.usage = usage
+        self.telemetry = telemetry
         self._message_limits: dict[str, int] = {}
         """The limits for single messages of the backlog queues, as far as they are known."""
         notify_after_fork(self)

@@ -30,6 +30,7 @@ from pairbus.pairing.recovery import ping
 from pairbus.pairing.sender_base import SenderCall
 from pairbus.pairing.state import Hold
 from pairbus.pairing.usage import ManagementUsage
+from pairbus.telemetry.senders import CANCEL, SCHEDULE, SEND
 from pairbus.usage.operations import OperationKind
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ def send(
             lambda error: store(call, payloads, None, error),
             messages=payloads,
             failure=failure,
+            operation=SEND,
         )
 
 
@@ -90,6 +92,7 @@ def schedule(
             store_scheduled,
             messages=payloads,
             usage=usage,
+            operation=SCHEDULE,
         )
     return result
 
@@ -133,6 +136,7 @@ def cancel(
         refuse,
         proves_health=False,
         usage=ManagementUsage(OperationKind.CANCEL, lambda: [0] * len(numbers)),
+        operation=CANCEL,
     )
 
 
@@ -200,8 +204,10 @@ def _send_to_primary_or_backlog(
     proves_health: bool = True,
     failure: Exception | None = None,
     usage: ManagementUsage | None = None,
+    operation: str | None = None,
 ) -> Operation[T]:
-    """Call the primary or, in failover, the backlog. `messages` are those that the call sends.
+    """Call the primary or, in failover, the backlog. `messages` are those that the call sends,
+    `operation` is its name in telemetry.
 
     `proves_health`: a success stops the failover timer. Creating a batch does not: while the link
     is open, the SDK does that without contacting the service.
@@ -213,7 +219,7 @@ def _send_to_primary_or_backlog(
         if in_flight is None:
             try:
                 result: T = yield from call.links.call_primary(
-                    on_primary, call.left_s * pairing.primary_share, usage
+                    on_primary, call.left_s * pairing.primary_share, usage, operation
                 )
             except PairbusError:
                 raise

@@ -16,6 +16,8 @@ class CallOutcomes:
         self._messages = messages
         self.stored: set[int] = set()
         """The messages that a backlog queue accepted."""
+        self.queues: set[str] = set()
+        """The backlog queues that accepted messages."""
         self.transferred: set[int] = set()
         """The messages that were transferred without an answer, at least once. One that was sent
         again and then accepted is stored."""

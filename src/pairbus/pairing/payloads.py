@@ -13,7 +13,14 @@ from pairbus.amqp.section_edit import read_fields
 from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID
 from pairbus.amqp.sections import Message as AmqpMessage
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
-from pairbus.pairing.sdk import batch_settings, encode, members, with_new_id
+from pairbus.pairing.sdk import (
+    batch_settings,
+    encode,
+    encode_traced,
+    is_tracing_enabled,
+    members,
+    with_new_id,
+)
 from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_MESSAGE_SIZE_STANDARD
 from pairbus.transfer import reserved_name, to_backlog
 
@@ -114,6 +121,15 @@ class Payloads:
     def __init__(self, messages: Any) -> None:
         self._messages = messages
         self._encoded: list[bytes] | None = None
+        self._traced_for: tuple[str, str] | None = None
+
+    def add_trace_context(self, host: str, path: str) -> None:
+        """Let the SDK trace each message that is not in a batch, as if it sent the message to this
+        path: it makes a span, and adds its context to the message. Does nothing if the SDK's
+        tracing is not enabled. The SDK traced the messages of a batch when they were added."""
+        if self._traced_for is None and is_tracing_enabled():
+            self._traced_for = host, path
+            self._encoded = None
 
     def encoded(self) -> list[bytes]:
         """Return the messages as the SDK would send them to the primary."""
@@ -128,6 +144,8 @@ class Payloads:
         for message in messages:
             if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
                 raise not_a_message(message)
+        if self._traced_for is not None:
+            return [encode_traced(message, *self._traced_for) for message in messages]
         return [encode(message) for message in messages]
 
     def for_backlog(self, path: str, enqueue_at: datetime | None = None) -> list[bytes]:

@@ -23,6 +23,8 @@ from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.atom import QueueProperties
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.servicebus.limits import KB
+from pairbus.telemetry.providers import find_telemetry
+from pairbus.telemetry.senders import SenderTelemetry, ServerAddress
 
 if TYPE_CHECKING:
     from pairbus.pairing.console_reporter import ConsoleReporter
@@ -46,9 +48,11 @@ class PairingPlan:
     syphon: "SyphonOptions | None" = None
     """The options of the embedded syphon, if it is enabled."""
     usage: PairingUsage | None = None
-    """The writer of the usage ledger, if one is kept."""
+    """Records billable operations, if a ledger is kept."""
     console: "ConsoleReporter | None" = None
     """The reporter to a console, if the options name one."""
+    telemetry: SenderTelemetry | None = None
+    """Records metrics and spans, if telemetry is on."""
     loop: asyncio.AbstractEventLoop | None = None
     """The event loop of asynchronous clients, in which their credentials run."""
     now: Callable[[], float] = monotonic
@@ -99,8 +103,10 @@ class PairingPlan:
         self.mismatches.extend(find_mismatches(queue, ordered=ordered))
 
     def release(self) -> None:
-        """End the registration, and close the ledger. Can be called repeatedly."""
+        """End the registration, and close ledger and telemetry. Can be called repeatedly."""
         registry.leave(self.primary)
+        if self.telemetry is not None:
+            self.telemetry.close()
         if self.usage is not None:
             self.usage.close()
 
@@ -158,9 +164,10 @@ def make_plan(
             from pairbus.pairing.console_reporter import make_reporter
 
             console = make_reporter(options, name)
+        telemetry = _sender_telemetry(options, primary_id, secondary_id)
         usage = None
         if options.ledger is not None:
-            usage = PairingUsage(options.ledger, str(primary_id), str(secondary_id))
+            usage = PairingUsage(options.ledger, str(primary_id), str(secondary_id), telemetry)
     except BaseException:
         registry.leave(primary)
         raise
@@ -175,7 +182,21 @@ def make_plan(
         syphon=syphon,
         usage=usage,
         console=console,
+        telemetry=telemetry,
         loop=loop,
+    )
+
+
+def _sender_telemetry(
+    options: SendAvailabilityOptions, primary: NamespaceId, secondary: NamespaceId
+) -> SenderTelemetry | None:
+    telemetry = find_telemetry(options.telemetry)
+    if telemetry is None:
+        return None
+    return SenderTelemetry(
+        telemetry,
+        primary=ServerAddress(primary.host, primary.port),
+        secondary=ServerAddress(secondary.host, secondary.port),
     )
 
 

@@ -51,11 +51,6 @@ class SendRecorder:
         with self._lock:
             path.counters.stored += messages
 
-    def throttled(self, path: PathState, messages: int) -> None:
-        """Count messages that a namespace did not accept because it throttles."""
-        with self._lock:
-            path.counters.throttled += messages
-
     def call_failed(self, path: PathState, error: Exception, messages: int) -> None:
         """Record the error that the caller of a send gets, for so many messages."""
         last = path.last_error

@@ -16,11 +16,13 @@ from pairbus.events import (
     Event,
     PathStatus,
     Pinged,
+    Probed,
     SecondaryRestored,
     SecondaryUnavailable,
     StateChanged,
     SyphonStarted,
     SyphonStopped,
+    Throttled,
 )
 from pairbus.pairing.backlog_settings import SettingMismatch, group_mismatches
 from pairbus.pairing.health import StatusChange
@@ -51,7 +53,7 @@ class PairingReporter:
     append to a queue. `deliver` is called without the lock, in any thread. `call_handler` calls the
     function that is passed to it, in the thread in which event handlers run; None: at once.
     `observe` is called with each event under the lock, even while a handler blocks; it must return
-    at once, and not raise.
+    at once, and not raise. `on_telemetry` gets each event before `on_event` does.
     """
 
     def __init__(
@@ -59,10 +61,11 @@ class PairingReporter:
         on_event: Callable[[Event], None] | None,
         record_change: ChangeRecorder | None,
         call_handler: Callable[[Callable[[], None]], None] | None = None,
+        on_telemetry: Callable[[Event], None] | None = None,
         *,
         observe: Callable[[Event], None] | None = None,
     ) -> None:
-        self._on_event = on_event
+        self._handlers = tuple(each for each in (on_telemetry, on_event) if each is not None)
         self._observe = observe
         self._record_change = record_change
         self._call_handler = call_handler
@@ -93,13 +96,13 @@ class PairingReporter:
         try:
             report()
         except Exception:  # a report must not fail a send, which may even be that of another path
-            logger.exception("on_event, the ledger or a log handler raised an exception")
+            logger.exception("on_event, telemetry, the ledger or a log handler raised an exception")
 
     def _add_event(self, event: Event) -> None:
         if self._observe is not None:
             self._observe(event)
-        if self._on_event is not None:
-            self._reports.append(partial(self._on_event, event))
+        for handler in self._handlers:
+            self._reports.append(partial(handler, event))
 
     def _add_log(self, level: int, text: str, *args: object) -> None:
         self._reports.append(partial(logger.log, level, text, *args))
@@ -140,6 +143,14 @@ class PairingReporter:
                 ping.error,
             )
         self._add_event(ping)
+
+    def probed(self, probe: Probed) -> None:
+        """Report the result of a probe."""
+        self._add_event(probe)
+
+    def throttled(self, event: Throttled) -> None:
+        """Report a call that a namespace throttled."""
+        self._add_event(event)
 
     def peek_failed(self, path: str, error: BaseException) -> None:
         """Report that a peek at the backlog failed."""

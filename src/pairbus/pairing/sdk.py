@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import azure.servicebus.aio
 import certifi
+from azure.core.settings import settings
 from azure.servicebus import (
     ServiceBusMessage,
     ServiceBusMessageBatch,
@@ -31,6 +32,10 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.errors import ConfigurationError
 
 try:
+    from azure.servicebus._common.tracing import (
+        TraceAttributes,
+        trace_message,
+    )
     from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 except ImportError as exc:
     raise ImportError(
@@ -41,6 +46,9 @@ except ImportError as exc:
 _HANDSHAKE_CHECK_S = 0.25
 DATA_SECTION = 5
 """The index of the encoded messages in the private message of a batch."""
+
+_CONTEXT_NAMES = frozenset(("traceparent", b"traceparent", "Diagnostic-Id", b"Diagnostic-Id"))
+"""Application properties with the trace context of the producer."""
 
 Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
@@ -73,13 +81,46 @@ def raw_message(message: Message) -> AmqpAnnotatedMessage:
 
 def encode(message: Message) -> bytes:
     """Return the bytes that the SDK would send. The message is not changed."""
+    return bytes(PyamqpTransport.encode_message(_outgoing(message)))
+
+
+def is_tracing_enabled() -> bool:
+    """Return whether the application has enabled the tracing of the SDK."""
+    return settings.tracing_implementation() is not None
+
+
+def encode_traced(message: Message, host: str, path: str) -> bytes:
+    """Return the bytes that the SDK would send to a path while its tracing is enabled: it makes a
+    span for the message, and adds its context to the application properties. A context that the
+    caller has set is kept."""
+    holder = _outgoing(message)
+    # The SDK looks for names in bytes only. It would add the same names again, in an invalid map.
+    if _has_context(raw_message(message)):
+        return bytes(PyamqpTransport.encode_message(holder))
+    holder._message = trace_message(
+        holder._message,
+        amqp_transport=PyamqpTransport(),
+        additional_attributes={
+            TraceAttributes.TRACE_NET_PEER_NAME_ATTRIBUTE: host,
+            TraceAttributes.TRACE_MESSAGING_DESTINATION_ATTRIBUTE: path,
+        },
+    )
+    return bytes(PyamqpTransport.encode_message(holder))
+
+
+def _has_context(raw: AmqpAnnotatedMessage) -> bool:
+    return any(name in _CONTEXT_NAMES for name in raw.application_properties or ())
+
+
+def _outgoing(message: Message) -> ServiceBusMessage:
+    """Return a message as the SDK prepares it for sending."""
     # The SDK converts bytes among the application properties to text, in the caller's dictionary.
     raw = copy(raw_message(message))
     if raw.application_properties:
         raw.application_properties = dict(raw.application_properties)
     holder = ServiceBusMessage(None)
     holder._message = PyamqpTransport.to_outgoing_amqp_message(raw)
-    return bytes(PyamqpTransport.encode_message(holder))
+    return holder
 
 
 def with_new_id(message: Message) -> Message:

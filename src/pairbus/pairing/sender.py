@@ -64,7 +64,7 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
         try:
             if not self._is_healthy():  # it changed while this call waited for its turn
                 return False, None
-            sender = links.primary_sender()
+            sender = links.begin_primary_call()
             try:
                 self._driver.deadlines.run(
                     sender,

@@ -19,6 +19,8 @@ from pairbus.pairing.payloads import check_backlog_size, prepare
 from pairbus.pairing.sdk_transfers import note_transfers
 from pairbus.pairing.state import PairingState, PathState
 from pairbus.pairing.usage import ManagementUsage
+from pairbus.telemetry.senders import SEND
+from pairbus.telemetry.spans import NO_STORE_SPAN, StoreSpan
 from pairbus.usage.operations import Purpose
 
 DriverT = TypeVar("DriverT")
@@ -50,6 +52,9 @@ class SenderLinks:
         self.sent = pairing.recorder.add_sender(path, self)
         """The messages that a healthy primary accepted. Changed while the lock is held."""
         self._usage = factory.usage
+        self._telemetry = factory.telemetry
+        self._call_began_at = 0.0
+        """The start of the call in progress, if there is telemetry."""
         self._create_primary = create_primary
         self._primary: Any = factory.primary_sender(create_primary)
         self._backlog: dict[str, Any] = {}
@@ -60,13 +65,24 @@ class SenderLinks:
             self._primary = self.factory.primary_sender(self._create_primary)
         return self._primary
 
+    def begin_primary_call(self) -> Any:
+        """Return the SDK sender of the primary for a call that begins. The lock must be held."""
+        if self._telemetry is not None:
+            self._call_began_at = self._telemetry.now()
+        return self.primary_sender()
+
     def call_primary(
-        self, function: Callable[[Any], Any], timeout_s: float, usage: ManagementUsage | None = None
+        self,
+        function: Callable[[Any], Any],
+        timeout_s: float,
+        usage: ManagementUsage | None = None,
+        operation: str | None = None,
     ) -> Operation[Any]:
-        """Call a function with the SDK sender of the primary."""
+        """Call a function with the SDK sender of the primary. `operation` is its name in
+        telemetry, if it sends something."""
         with (yield AcquireLock(self.lock, timeout_s)):
             self._check_not_closed()
-            sender = self.primary_sender()
+            sender = self.begin_primary_call()
             error: BaseException | None = None
             try:
                 return (yield CallSdk(sender, function, timeout_s))
@@ -74,14 +90,20 @@ class SenderLinks:
                 error = exc
                 raise
             finally:
-                if self.primary_call_ended(sender, error, usage):
+                if self.primary_call_ended(sender, error, usage, operation):
                     yield Discard(sender)
 
     def primary_call_ended(
-        self, sender: Any, error: BaseException | None, usage: ManagementUsage | None = None
+        self,
+        sender: Any,
+        error: BaseException | None,
+        usage: ManagementUsage | None = None,
+        operation: str | None = SEND,
     ) -> bool:
         """Record the usage of a call, and note on its error whether its messages may have arrived.
         Return whether the SDK sender must be discarded."""
+        if self._telemetry is not None and operation is not None:
+            self._telemetry.call_ended(operation, self.path.name, self._call_began_at, error)
         interrupted = error is not None and isinstance(error, _INTERRUPTIONS)
         if error is not None:
             note_transfers(error, sender, abandoned=interrupted)
@@ -95,30 +117,54 @@ class SenderLinks:
         return interrupted
 
     def call_backlog(
-        self, queue: str, function: Callable[[Any], Any], timeout_s: float
+        self,
+        queue: str,
+        function: Callable[[Any], Any],
+        timeout_s: float,
+        operation: str | None = None,
     ) -> Operation[Any]:
-        """Call a function with the SDK sender of a backlog queue."""
+        """Call a function with the SDK sender of a backlog queue. `operation` is its name in
+        telemetry, if it sends something."""
         with (yield AcquireLock(self.lock, timeout_s)):
             self._check_not_closed()
             if queue not in self._backlog:
                 self._backlog[queue] = self.factory.backlog_sender(queue)
             sender = self._backlog[queue]
             answered = False
+            error: BaseException | None = None
+            began_at = 0.0 if self._telemetry is None else self._telemetry.now()
             try:
                 result = yield CallSdk(sender, function, timeout_s)
                 answered = True
                 return result
             except (Exception, *_INTERRUPTIONS) as exc:
+                error = exc
                 note_transfers(exc, sender, abandoned=isinstance(exc, _INTERRUPTIONS))
                 del self._backlog[queue]
                 yield Discard(sender)
                 raise
             finally:
+                if (
+                    self._telemetry is not None
+                    and operation is not None
+                    and (answered or error is not None)  # not if the generator was closed
+                ):
+                    self._telemetry.call_ended(
+                        operation, self.path.name, began_at, error, secondary=True
+                    )
                 sender.pairbus_transfers.clear()
                 if self._usage is not None:
                     self._usage.add_transfers(
                         sender, self.entity, Purpose.BACKLOG, answered=answered
                     )
+
+    def storing(self, messages: int, primary_error: BaseException | None) -> StoreSpan:
+        """Return the span of a call that stores messages. `primary_error` is the error of the
+        primary in the same call, if it was called."""
+        if self._telemetry is None:
+            return NO_STORE_SPAN
+        cause = self.path.health.cause if primary_error is None else primary_error
+        return self._telemetry.storing(self.path.name, messages, cause)
 
     def _check_not_closed(self) -> None:
         if self.closed:

@@ -11,7 +11,7 @@ from threading import RLock
 from time import monotonic
 
 from pairbus.errors import SendUnavailable
-from pairbus.events import Event, PathStatus, Pinged
+from pairbus.events import Event, PathStatus, Pinged, Probed, Throttled
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.backlog_state import BacklogState
 from pairbus.pairing.client_state import ClientState
@@ -45,7 +45,7 @@ class PairingState:
     After each change, `version` grows and `on_change` is called, without the lock.
     `start_recovery` is called when a path begins to need a recovery operation, `start_probes` when
     the host of the secondary needs probes, `record_change` for each change of a path's status.
-    `call_handler` and `observe` are those of `PairingReporter`.
+    `call_handler`, `observe` and `on_telemetry` are those of `PairingReporter`.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class PairingState:
         record_change: ChangeRecorder | None = None,
         call_handler: Callable[[Callable[[], None]], None] | None = None,
         observe: Callable[[Event], None] | None = None,
+        on_telemetry: Callable[[Event], None] | None = None,
         now: Callable[[], float] = monotonic,
         wall_clock: Callable[[], datetime] = utc_now,
         random: Random | None = None,
@@ -76,7 +77,7 @@ class PairingState:
         self._on_change = on_change
         self._start_recovery = start_recovery
         self.reporter = PairingReporter(
-            options.on_event, record_change, call_handler, observe=observe
+            options.on_event, record_change, call_handler, on_telemetry, observe=observe
         )
         self._wall_clock = wall_clock
         self.recorder = SendRecorder(self.lock, self.classify, wall_clock)
@@ -202,10 +203,26 @@ class PairingState:
             path.record_error(error, kind, self._wall_clock())
             if kind is FailureKind.BUSY:
                 path.counters.throttled += messages
+                self._report_throttled(path, self.primary, messages, error)
                 if self._settings.failover_on_busy_s is not None and path.sent_since_busy():
                     path.health.accepted_since_busy()
             action = path.health.failed(kind, error, now)
             return InFlightSend(path.health, self.lock) if action is FailureAction.STORE else action
+
+    def throttled_by_backlog(self, path: PathState, error: BaseException, messages: int) -> None:
+        """Record that the secondary throttled a send of so many messages."""
+        with self.lock:
+            path.counters.throttled += messages
+            self._report_throttled(path, self.secondary, messages, error)
+        self.reporter.deliver()
+
+    def _report_throttled(
+        self, path: PathState, client: ClientState, messages: int, error: BaseException
+    ) -> None:
+        when, name = self._wall_clock(), client.name
+        self.reporter.throttled(
+            Throttled(when=when, path=path.name, namespace=name, messages=messages, error=error)
+        )
 
     def probed(
         self, path: PathState, error: BaseException, probe_error: BaseException | None
@@ -213,9 +230,13 @@ class PairingState:
         """Record the result of a probe that a failed call made. Return None if the call raises its
         `error`."""
         with self._changing(path) as now:
-            path.counters.add_ping(probe_error)
+            self._record_probe(path, probe_error)
             action = path.health.probed(self._kind_of(probe_error), error, now)
             return InFlightSend(path.health, self.lock) if action is FailureAction.STORE else None
+
+    def _record_probe(self, path: PathState, error: BaseException | None) -> None:
+        path.counters.add_ping(error)
+        self.reporter.probed(Probed(when=self._wall_clock(), path=path.name, error=error))
 
     def _kind_of(self, error: BaseException | None) -> FailureKind | None:
         return None if error is None else self.classify(error)
@@ -251,7 +272,7 @@ class PairingState:
     def probed_in_background(self, path: PathState, probe_error: BaseException | None) -> None:
         """Record the result of a probe that the recovery operation made."""
         with self._changing(path) as now:
-            path.counters.add_ping(probe_error)
+            self._record_probe(path, probe_error)
             error = path.health.cause or TimeoutError()
             path.health.probed(self._kind_of(probe_error), error, now)
 

@@ -1,4 +1,4 @@
-"""The usage of a pairing: every billable operation of its senders, for the ledger.
+"""The usage of a pairing: every billable operation of its senders, for ledger and telemetry.
 
 Sends are counted by the transfers of the SDK. Of several attempts in one call only the last can
 have been answered, and only if the call succeeded: the SDK retries when a message was not accepted.
@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 from pairbus.pairing.sdk import encode
 from pairbus.pairing.sdk_transfers import take_sizes
+from pairbus.telemetry.senders import SenderTelemetry
 from pairbus.usage.ledger import Ledger
 from pairbus.usage.operations import OperationKind, Purpose
 
 # Module constants for the hot path: Python 3.11 is slow to look up members of an enum.
 _PINGS, _SECONDARY_PARTS = Purpose.PINGS, (Purpose.BACKLOG, Purpose.DRAIN)
-_PING, _SEND = OperationKind.PING, OperationKind.SEND
+_PING = OperationKind.PING, OperationKind.PING.value
+_SEND = OperationKind.SEND, OperationKind.SEND.value
 
 
 class ManagementUsage(NamedTuple):
@@ -25,15 +27,23 @@ class ManagementUsage(NamedTuple):
 
     kind: OperationKind
     sizes: Callable[[], list[int]]
-    """Returns the size of each message; called only if there is a ledger."""
+    """Returns the size of each message; called only if usage is recorded."""
 
 
 class PairingUsage:
-    """Writes the usage of a pairing to a ledger. Can be used from any thread."""
+    """Writes the usage of a pairing to a ledger, and counts it for telemetry if that is on. Can be
+    used from any thread."""
 
-    def __init__(self, folder: str | os.PathLike[str], primary: str, secondary: str) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        primary: str,
+        secondary: str,
+        telemetry: SenderTelemetry | None = None,
+    ) -> None:
         self._ledger = Ledger(Path(folder), writer="pairing")
         self._ledger.start()
+        self._telemetry = telemetry
         self._primary = primary
         self._secondary = secondary
 
@@ -41,8 +51,10 @@ class PairingUsage:
         """Add the transfers of a call that has ended."""
         for sizes in take_sizes(sender):
             namespace = self._secondary if purpose in _SECONDARY_PARTS else self._primary
-            kind = _PING if purpose is _PINGS else _SEND
+            kind, name = _PING if purpose is _PINGS else _SEND
             self._ledger.add_messages(sizes, namespace, path, kind, purpose, answered)
+            if self._telemetry is not None and answered:
+                self._telemetry.count_operations(name, namespace, sizes)
             answered = False
 
     def add_management(self, usage: ManagementUsage, path: str, *, answered: bool) -> None:
@@ -64,25 +76,26 @@ class PairingUsage:
         *,
         answered: bool = True,
     ) -> None:
+        namespace = self._secondary if purpose in _SECONDARY_PARTS else self._primary
         self._ledger.add_messages(
-            sizes,
-            namespace=self._secondary if purpose in _SECONDARY_PARTS else self._primary,
-            entity=path,
-            kind=kind,
-            purpose=purpose,
-            answered=answered,
+            sizes, namespace=namespace, entity=path, kind=kind, purpose=purpose, answered=answered
         )
+        if self._telemetry is not None and answered:
+            self._telemetry.count_operations(kind.value, namespace, sizes)
 
     def add_request(self, entity: str, answered: bool, *, secondary: bool) -> None:
         """Add a request to the administration API."""
+        namespace = self._secondary if secondary else self._primary
         self._ledger.add(
-            namespace=self._secondary if secondary else self._primary,
+            namespace=namespace,
             entity=entity,
             kind=OperationKind.MANAGEMENT,
             purpose=Purpose.BACKLOG if secondary else Purpose.TRAFFIC,
             messages=0,
             answered=answered,
         )
+        if self._telemetry is not None and answered:
+            self._telemetry.count_operations(OperationKind.MANAGEMENT.value, namespace, ())
 
     def add_change(
         self, path: str, from_state: str, to_state: str, cause: str | None, when: datetime

@@ -32,6 +32,7 @@ class ReceivedMessage(NamedTuple):
         session_id: str | None,
         problem: str | None = None,
         description: str | None = None,
+        enqueued_time: int | None = None,
     ) -> "RestoredMessage":
         """Return the message that is to be sent, with the lock of this one."""
         return RestoredMessage(
@@ -43,6 +44,7 @@ class ReceivedMessage(NamedTuple):
             payload,
             problem,
             description,
+            enqueued_time,
         )
 
 
@@ -62,6 +64,8 @@ class RestoredMessage(NamedTuple):
     """The reason for dead-lettering the message instead of sending it."""
     description: str | None = None
     """The description that the dead letter gets."""
+    enqueued_time: int | None = None
+    """The time when the backlog stored the message, in microseconds since 1970, if it is known."""
 
 
 def sequence_number_of(payload: bytes) -> int:

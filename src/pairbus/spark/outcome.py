@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pairbus.errors import AmqpError, Busy
 from pairbus.servicebus.management import ABANDONED, COMPLETED
+from pairbus.spark.drain_recorder import DrainRecorder
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.rate_control import NO_LIMIT, RateLimit
 from pairbus.spark.settler import Settler
@@ -38,8 +39,12 @@ class Outcome:
 class OutcomeRecorder:
     """Settles and counts messages according to what happened to them."""
 
-    def __init__(self, settler: Settler, usage: UsageRecorder) -> None:
+    def __init__(
+        self, settler: Settler, usage: UsageRecorder, drains: DrainRecorder | None = None
+    ) -> None:
+        """`drains` records the messages for telemetry, if it is on."""
         self.outcome = Outcome()
+        self._drains = drains
         self._settler = settler
         self._usage = usage
         self._still_locked: list[RestoredMessage] = []
@@ -48,6 +53,8 @@ class OutcomeRecorder:
         """Complete messages that the destination accepted."""
         self._record_sends(destination, messages, answered=True)
         self.outcome.moved[destination] += len(messages)
+        if self._drains is not None:
+            self._drains.delivered(destination, messages)
         for message in messages:
             self.outcome.bytes += len(message.payload)
             self._settler.add(message, COMPLETED)

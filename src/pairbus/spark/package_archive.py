@@ -15,6 +15,7 @@ NEEDED = (
     "servicebus/**/*.py",
     "spark/**/*.py",
     "syphon/**/*.py",
+    "telemetry/**/*.py",
     "usage/**/*.py",
 )
 """The files that workers need. The emulator, the command line and others are left out."""

@@ -11,12 +11,13 @@ from pairbus.spark.queue_reader import RowConverter
 from pairbus.spark.rows import decode_or_null
 from pairbus.syphon.restore import BACKLOG_SCHEMA, to_backlog_batch
 
-_OF_BACKLOG = ("sequence_number", "enqueued_time")
-"""Decoded from the message as the backlog delivered it."""
+_OF_BACKLOG = ("enqueued_time", "sequence_number")
+"""Decoded from the message as the backlog delivered it. Also a message that cannot be restored has
+an enqueued time, so the one of `BACKLOG_SCHEMA` is replaced."""
 _OF_MESSAGE = ("message_id", "subject", "content_type", "application_properties")
 """Decoded from the restored message."""
 DETAILED_SCHEMA = (
-    f"{BACKLOG_SCHEMA}, sequence_number long, enqueued_time timestamp, message_id string, "
+    f"{BACKLOG_SCHEMA}, sequence_number long, message_id string, "
     "subject string, content_type string, application_properties map<string,string>"
 )
 """The columns that a transformation sees. docs/syphon.md describes them."""
@@ -68,8 +69,9 @@ class DetailedRows:
 
 def to_detailed_batch(rows: Sequence[DetailedMessage]) -> pa.RecordBatch:
     """Return messages as rows of `DETAILED_SCHEMA`."""
+    restored = to_backlog_batch([row.restored for row in rows])
     batches = (
-        to_backlog_batch([row.restored for row in rows]),
+        restored.drop_columns(["enqueued_time"]),
         decode_or_null([row.received for row in rows], _OF_BACKLOG),
         decode_or_null(
             [ReceivedMessage(row.restored.queue, row.restored.payload) for row in rows],

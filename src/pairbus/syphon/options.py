@@ -71,7 +71,10 @@ class SyphonOptions:
     ledger."""
     stuck_after: timedelta = timedelta(minutes=2)
     """The syphon is unhealthy if it makes no progress for this long while messages wait."""
-
+    telemetry: bool | None = None
+    """Record metrics and spans with OpenTelemetry (see docs/telemetry.md). None: only if the
+    application has set a provider before it starts the syphon. True: also if it sets one later,
+    which requires the package opentelemetry-api."""
     missing_destination_grace: timedelta | None = timedelta(hours=1)
     """The time for which messages wait for a destination that does not exist, counted from the
     first attempt of this syphon. Then they are dead-lettered. Zero: at once; None: they wait until

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pairbus.amqp.client import HeldCredential
 from pairbus.backlog.syphon_control import Control, ControlFile
 from pairbus.errors import ConfigurationError, StateError
+from pairbus.servicebus.addresses import canonical_address
 from pairbus.spark.driver_tokens import TokenServer
 from pairbus.spark.error_summary import error_summary
 from pairbus.spark.executors import ExecutorWatch
@@ -35,7 +36,10 @@ from pairbus.syphon.selection import (
 from pairbus.syphon.status import SyphonStatus, combine, find_problem
 from pairbus.syphon.status_file import StatusFiles
 from pairbus.syphon.task_slots import TaskSlots
+from pairbus.syphon.telemetry import SyphonTelemetry
 from pairbus.syphon.transformation import Transform, select_rows
+from pairbus.telemetry.providers import find_telemetry
+from pairbus.telemetry.senders import ServerAddress
 
 TRIGGER = "200 milliseconds"
 PROGRESS_SETTING = "spark.sql.streaming.noDataProgressEventInterval"
@@ -87,6 +91,7 @@ class Syphon:
         self._tokens: TokenServer | None = None
         self._control: ControlFile | None = None
         self._selection: SelectionServer | None = None
+        self._telemetry: SyphonTelemetry | None = None
         self._resources = contextlib.ExitStack()
         self._query: StreamingQuery | None = None
         self._final_status: SyphonStatus | None = None
@@ -112,6 +117,8 @@ class Syphon:
             except BaseException:
                 self._release()
                 raise
+            if self._telemetry is not None:
+                self._telemetry.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the query ends by itself. False: timed out."""
@@ -215,6 +222,9 @@ class Syphon:
         self._started_at = time.time()
         remote = is_remote(spark)
         options = self._options_for_workers(self._folder.path, remote=remote)
+        self._telemetry = self._make_telemetry(self._folder.path, remote=remote)
+        has_telemetry = self._telemetry is not None and not remote
+        options = replace(options, telemetry=has_telemetry)
         name = self.format_name
         select = partial(
             select_rows, only=options.only, where=options.where, transform=self._transform
@@ -275,8 +285,23 @@ class Syphon:
         primary, secondary = map(self._tokens.replace_credential, namespaces)
         return replace(self.options, primary=primary, secondary=secondary)
 
+    def _make_telemetry(self, folder: Path, *, remote: bool) -> SyphonTelemetry | None:
+        telemetry = find_telemetry(self.options.telemetry)
+        if telemetry is None:
+            return None
+        primary = self.options.primary
+        return SyphonTelemetry(
+            telemetry,
+            self.status,
+            None if remote else StatusFiles(folder).drains,
+            pairing=self.options.name or "",
+            primary=ServerAddress(*canonical_address(primary.host, primary.port, None)),
+        )
+
     def _release(self) -> None:
         """Release Spark, and delete the folder."""
+        if self._telemetry is not None:
+            self._telemetry.close()
         self._resources.close()
         if self._lease is not None:
             self._lease.release()

@@ -13,7 +13,8 @@ from pairbus.transfer import from_backlog
 
 BACKLOG_SCHEMA = (
     "queue string, lock_token binary, locked_until long, session_id string, "
-    "destination string, payload binary, problem string, description string"
+    "destination string, payload binary, problem string, description string, "
+    "enqueued_time timestamp"
 )
 """The columns of `RestoredMessage`."""
 
@@ -25,18 +26,20 @@ def restore(received: ReceivedMessage, now_ms: int | None) -> RestoredMessage:
 
     With `now_ms`, the time spent in the backlog is deducted from the time-to-live.
     """
-    problem = description = destination = session_id = None
+    problem = description = destination = session_id = enqueued_time = None
     payload = received.payload
     try:
         message = from_backlog(received.payload, now_ms=now_ms)
         payload, destination, session_id = message.payload, message.path, message.session
+        if message.enqueued_ms is not None:
+            enqueued_time = message.enqueued_ms * 1000
         if message.expired:
             problem, description = TTL_EXPIRED, "The time-to-live expired in the backlog."
     except NotTransferable as exc:
         problem, description = exc.reason, str(exc)
     except DecodeError as exc:
         problem, description = NOT_A_MESSAGE, str(exc)
-    return received.restored(payload, destination, session_id, problem, description)
+    return received.restored(payload, destination, session_id, problem, description, enqueued_time)
 
 
 def to_backlog_batch(messages: Sequence[RestoredMessage]) -> pa.RecordBatch:

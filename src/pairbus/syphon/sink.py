@@ -7,6 +7,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from pairbus.spark.drain_recorder import DrainRecorder
 from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
@@ -32,6 +33,8 @@ class BacklogSink(DataSourceStreamArrowWriter):
         self._status_file = files.writer
         self._rate = DrainRate(files.rate, options.max_rate)
         self._progress = files.progress
+        self._drains = files.drains
+        self._records_drains = options.telemetry is True
         self._batch = uuid4().hex
         self._grace = options.missing_destination_grace
         self._started_at = time.time()
@@ -50,7 +53,8 @@ class BacklogSink(DataSourceStreamArrowWriter):
             outcome = recorder.current_outcome()
             self._progress.report(self._batch, attempt, outcome, at_once=at_once)
 
-        recorder = OutcomeRecorder(self._settler(report), self._usage)
+        drains = DrainRecorder() if self._records_drains else None
+        recorder = OutcomeRecorder(self._settler(report), self._usage, drains)
         forwarder = Forwarder(
             self._primary,
             self._secondary,
@@ -60,13 +64,17 @@ class BacklogSink(DataSourceStreamArrowWriter):
             recorder=recorder,
         )
         for batch in iterator:
-            columns = [column.to_pylist() for column in batch.columns]
+            *others, enqueued = batch.columns
+            columns = [column.to_pylist() for column in others]
+            # As numbers: to convert them to objects takes longer than everything else here.
+            columns.append(enqueued.cast(pa.int64()).to_pylist())
             forwarder.forward(RestoredMessage(*row) for row in zip(*columns, strict=True))
             report(at_once=False)
         outcome = forwarder.finish()
         report()
         self._usage.flush()
-        return TaskCommit(outcome, self._batch, attempt)
+        records = [] if drains is None else drains.records()
+        return TaskCommit(outcome, self._batch, attempt, records)
 
     def _settler(self, on_dead_lettered: Callable[[], None]) -> Settler:
         if self._archive is None:
@@ -97,6 +105,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
         for batch in batches:
             self._progress.remove(batch)
         self._rate.learn(outcome.limit for outcome in outcomes)
+        self._drains.write([record for commit in commits for record in commit.drains])
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         # What the successful tasks have sent is sent, although the micro-batch failed.

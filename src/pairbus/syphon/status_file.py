@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from pairbus.syphon.drain_files import DrainFiles
 from pairbus.syphon.reader_status import ReaderStatus
 from pairbus.syphon.task_progress import TaskProgress
 from pairbus.syphon.writer_status import WriterStatus
@@ -54,6 +55,7 @@ class StatusFiles:
         self.rate = folder / "rate.json"
         """The rate limit (`RateFile`)."""
         self.progress = TaskProgress(folder / "progress")
+        self.drains = DrainFiles(folder / "drains")
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:

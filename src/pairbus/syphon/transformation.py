@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType, TimestampType
 
 from pairbus.errors import ConfigurationError
 from pairbus.spark.sessions import is_remote
@@ -18,6 +18,8 @@ Transform = Callable[[DataFrame], DataFrame]
 """A function of the user. It gets the rows of the backlog and returns those to move."""
 
 SINK_COLUMNS = tuple(column.split()[0] for column in BACKLOG_SCHEMA.split(", "))
+OPTIONAL_COLUMN = "enqueued_time"
+"""The only column of the sink that a transformation may drop or change: it is for traces."""
 _ALLOWED_OPERATORS = frozenset(
     {
         "ArrowEvalPython",
@@ -81,11 +83,21 @@ def _apply(rows: DataFrame, transform: Transform) -> DataFrame:
     _check_columns(rows.schema, result.schema)
     if rows.isStreaming:
         _check_operators(result)
-    return result.select(*SINK_COLUMNS)
+    selected: DataFrame = result
+    if not isinstance(_type_of(selected.schema, OPTIONAL_COLUMN), TimestampType):
+        missing = _functions(rows).lit(None).cast("timestamp")
+        selected = selected.withColumn(OPTIONAL_COLUMN, missing)
+    return selected.select(*SINK_COLUMNS)
+
+
+def _type_of(schema: StructType, name: str) -> DataType | None:
+    return schema[name].dataType if name in schema.names else None
 
 
 def _check_columns(before: StructType, after: StructType) -> None:
     for name in SINK_COLUMNS:
+        if name == OPTIONAL_COLUMN:
+            continue
         if name not in after.names:
             raise ConfigurationError(
                 f"transform must keep the column {name}. Add columns with withColumn, or select it."

@@ -143,7 +143,9 @@ def test_options_are_derived_from_the_clients_by_default() -> None:
     primary = ServiceBusClient.from_connection_string(f"Endpoint=sb://{HOST}/;{KEY}")
     secondary = ServiceBusClient.from_connection_string(f"Endpoint=sb://two.example/;{KEY}")
 
-    derived = syphon_options(primary, secondary, SendAvailabilityOptions(), ("a/0", "a/1"))
+    options = SendAvailabilityOptions(primary_name="one", telemetry=False)
+    derived = syphon_options(primary, secondary, options, ("a/0", "a/1"))
 
     assert (derived.primary.host, derived.secondary.host) == (HOST, "two.example")
     assert derived.backlog_queues == ("a/0", "a/1")
+    assert (derived.name, derived.telemetry) == ("one", False)

@@ -44,6 +44,7 @@ from pairbus.events import (
     SecondaryRestored,
     SecondaryUnavailable,
     StateChanged,
+    Throttled,
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing import operations
@@ -726,7 +727,10 @@ def test_busy_queue_is_not_pulled_and_the_error_is_raised(
     assert (caught.value.primary_error, caught.value.backlog_error) == (DOWN, BUSY)
     assert isinstance(caught.value.__cause__, ExceptionGroup)
     assert failed_over.pulled() == set()
-    assert failed_over.events == []
+    [event] = failed_over.events
+    assert isinstance(event, Throttled)
+    assert (event.path, event.namespace, event.messages) == ("orders", "two", 1)
+    assert event.error is BUSY
 
 
 # Rejected messages, and failures of queues.

@@ -477,3 +477,19 @@ def test_event_that_is_added_at_the_end_of_a_delivery_is_not_left_behind() -> No
 
     assert turn.released == 2
     assert [type(event) for event in events] == [StateChanged, StateChanged]
+
+
+@pytest.mark.rule("O1")
+def test_telemetry_gets_each_event_before_the_handler() -> None:
+    calls: list[tuple[str, Event]] = []
+
+    def break_down(event: Event) -> None:
+        calls.append(("telemetry", event))
+        raise OSError("disk full")
+
+    pairing = make_pairing(lambda event: calls.append(("handler", event)), on_telemetry=break_down)
+    fail(pairing, pairing.path("orders"))
+
+    [(first, event), (second, same)] = calls
+    assert (first, second) == ("telemetry", "handler")
+    assert event is same

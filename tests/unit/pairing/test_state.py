@@ -22,9 +22,11 @@ from pairbus.events import (
     Event,
     PathStatus,
     Pinged,
+    Probed,
     SecondaryRestored,
     SecondaryUnavailable,
     StateChanged,
+    Throttled,
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.health import FailureAction, HealthTask, InFlightSend, PeekResult, Step
@@ -393,7 +395,28 @@ def test_error_that_is_no_outage_leaves_the_path_healthy(
     harness: PairingHarness, error: Exception
 ) -> None:
     assert harness.fail(error=error) is FailureAction.RAISE
-    assert harness.events == []
+    assert harness.states() == []
+
+
+@pytest.mark.rule("O1")
+def test_throttled_call_is_an_event(harness: PairingHarness) -> None:
+    harness.pairing.send_failed(harness.orders, BUSY, 3)
+    harness.fail(error=GONE)
+
+    [event] = harness.events
+    assert isinstance(event, Throttled)
+    assert (event.path, event.messages, event.error) == ("orders", 3, BUSY)
+    assert event.namespace == harness.pairing.primary.name
+
+
+@pytest.mark.rule("O1")
+@pytest.mark.parametrize("error", [None, DOWN])
+def test_probe_is_an_event(harness: PairingHarness, error: Exception | None) -> None:
+    harness.pairing.probed(harness.orders, GONE, error)
+    harness.pairing.probed_in_background(harness.orders, error)
+
+    probes = [event for event in harness.events if isinstance(event, Probed)]
+    assert [(probe.path, probe.error) for probe in probes] == [("orders", error)] * 2
 
 
 def test_sustained_throttling_fails_over_if_that_is_enabled() -> None:

@@ -65,7 +65,7 @@ class PairedSender(PairedSenderBase[LoopDriver]):
                     # The state may have changed while this call waited for its turn.
                     if not self._is_healthy() or not is_open(links.primary_sender()):
                         return False, None
-                    limit.link = sender = links.primary_sender()
+                    limit.link = sender = links.begin_primary_call()
                     await sender.send_messages(messages, timeout=timeout, **options)
                     self._sent.messages += (
                         1 if type(messages) is ServiceBusMessage else message_count(messages)
