@@ -119,6 +119,11 @@ class ConsoleApplication:
             await asyncio.to_thread(self._state.collector.close)
             self._state.database.close()
 
+    @property
+    def watchers(self) -> int:
+        """The number of open pages."""
+        return self._state.watchers
+
     async def close_streams(self) -> None:
         """End all live streams, so that the server can shut down."""
         await self._stream.close()

@@ -80,22 +80,22 @@ class Collector:
             self._changed.notify_all()
 
     def request(self) -> None:
-        """Inspect the namespaces as soon as possible, for example after a redrive."""
+        """Inspect the namespaces as soon as possible: messages were moved."""
         with self._changed:
             self._requested = True
             self._changed.notify_all()
 
     def _run_inspections(self) -> None:
-        while self._wait():
+        while (requested := self._wait()) is not None:
             try:
-                self.inspection = self._inspector.inspect()
+                self.inspection = self._inspector.inspect(resample=requested)
             except Exception:
                 logger.exception("The namespaces could not be inspected.")
             self.counter.finish(self._inspector.counting, self._inspector.sampling)
             self._last_at = self._clock()
 
-    def _wait(self) -> bool:
-        """Wait until an inspection is due. Return False at the end."""
+    def _wait(self) -> bool | None:
+        """Wait until an inspection is due. Return True if it was requested, and None at the end."""
         with self._changed:
             while not self._stopped.is_set():
                 if self._last_at is None or self._requested:
@@ -104,8 +104,8 @@ class Collector:
                 if remaining <= 0:
                     break
                 self._changed.wait(remaining)
-            self._requested = False
-        return not self._stopped.is_set()
+            requested, self._requested = self._requested, False
+        return None if self._stopped.is_set() else requested
 
     def _run_files(self) -> None:
         while True:

@@ -28,7 +28,7 @@ class SecuredApplication:
     """Wraps the whole application, so that error pages have the headers too."""
 
     def __init__(self, app: ASGIApp, guard: Guard) -> None:
-        self._app = app
+        self.inner = app
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,7 +37,7 @@ class SecuredApplication:
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.inner(scope, receive, send)
             return
 
         async def send_with_headers(message: Message) -> None:
@@ -53,4 +53,4 @@ class SecuredApplication:
         except Denied as exc:
             await denial(exc)(scope, receive, send_with_headers)
             return
-        await self._app(scope, receive, send_with_headers)
+        await self.inner(scope, receive, send_with_headers)

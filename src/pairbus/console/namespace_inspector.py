@@ -63,8 +63,11 @@ class NamespaceInspector:
         self.sampling: int | None = 0
         """Billed operations of its samples. None: earlier samples were kept."""
 
-    def inspect(self) -> NamespaceInspection:
-        """Inspect the namespaces. Errors are part of the result."""
+    def inspect(self, *, resample: bool = False) -> NamespaceInspection:
+        """Inspect the namespaces. Errors are part of the result. `resample`: messages were moved,
+        so queues that changed are sampled before it is time."""
+        if resample:
+            self._sampled_at = -SAMPLE_INTERVAL_S
         operations, samples = CountedOperations(self._usage), CountedOperations(self._usage)
         self.counting, self.sampling = 0, 0
         time_ms = int(self._now() * 1000)

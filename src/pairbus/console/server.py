@@ -25,6 +25,7 @@ MAX_HEADER_BYTES: Final = 16 * 1024
 MAX_CONNECTIONS: Final = 4_000
 SPARE_FILES: Final = 200
 """Open files that are not connections of the console."""
+SEND_BUFFER_BYTES: Final = 128 * 1024
 SHUTDOWN_S: Final = 5
 
 
@@ -172,6 +173,8 @@ def open_listener(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Connections inherit it. Without it, a page that does not read takes megabytes.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             listener.bind(address)
             listener.listen(512)
         except OSError:
