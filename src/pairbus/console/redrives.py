@@ -15,7 +15,7 @@ from pairbus.backlog.redrive import check_rate, redrive
 from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_plan import RedrivePlan
 from pairbus.console.sentence import number
-from pairbus.console.text import clean
+from pairbus.console.text import clean, label
 from pairbus.errors import AmqpError, PairbusError
 from pairbus.spark.usage import UsageRecorder
 
@@ -64,8 +64,12 @@ class RedriveJob:
         if self.state == "running" and self.moving_since is not None and now > self.moving_since:
             rate = self.handled / (now - self.moving_since)
         left = None if self.total is None else max(0, self.total - self.handled)
+        request = self.request
         return {
             "id": self.id,
+            "reason": _first(request.choice.reasons),
+            "destination": _first(request.choice.destinations),
+            "dry_run": request.dry_run,
             "state": self.state,
             "moved": self.moved,
             "left": left,
@@ -203,6 +207,11 @@ class RedriveJobs:
     def _end(self, job: RedriveJob, state: str, text: str) -> None:
         job.text = text
         job.state = state
+
+
+def _first(names: tuple[str, ...]) -> str | None:
+    """Return the name that the page shows, or None if all are meant."""
+    return label(names[0]) if names else None
 
 
 class _Cancelled(Exception):

@@ -65,6 +65,8 @@ class SenderReport:
     events: tuple[ReportedEvent, ...]
     done: frozenset[str]
     """The ids of commands that the sender has carried out."""
+    closed: bool = False
+    """The pairing was closed; this is its last report."""
 
 
 def parse_report(values: Any) -> SenderReport:
@@ -118,6 +120,7 @@ def parse_report(values: Any) -> SenderReport:
         throttled=_count(counts.get("throttled")),
         events=tuple(map(_event, events)),
         done=frozenset(id for id in done if isinstance(id, str)),
+        closed=values.get("closed") is True,
     )
 
 

@@ -1,7 +1,8 @@
 """The sender processes that report to the console, and the commands for them. No I/O.
 
 A sender that stops reporting is first shown as silent, and later removed. Its paths count until it
-is removed: a process that hangs in an outage is still part of it.
+is removed: a process that hangs in an outage is still part of it. One that says that it was closed
+is removed at once.
 """
 
 from collections import Counter, deque
@@ -150,6 +151,8 @@ class SenderRegistry:
             sender = self._senders[report.sender_id] = ReportingSender(report, now)
         sender.report, sender.reported_at = report, now
         self._take_events(sender)
+        if report.closed:
+            del self._senders[report.sender_id]
         sender.commands = {
             id: command
             for id, command in sender.commands.items()

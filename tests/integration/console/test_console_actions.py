@@ -82,6 +82,7 @@ def test_redrive_moves_dead_letters_of_one_reason(sites: Sites, backlog: Backlog
     job = ended(operator, id)
 
     assert (job["state"], job["moved"], job["left"], job["total"]) == ("done", 20, 0, 20)
+    assert (job["reason"], job["destination"], job["dry_run"]) == ("Broken", path, False)
     assert sorted(backlog.ids(path)) == sorted(f"m-{n}" for n in range(20))
     assert [reason for reason, _ in backlog.dead_letters()] == ["Other"] * 3
     wait_until(

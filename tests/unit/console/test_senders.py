@@ -60,6 +60,15 @@ def test_sender_is_silent_then_removed(registry: SenderRegistry):
     assert registry.senders() == []
 
 
+def test_sender_that_was_closed_is_removed_with_its_last_events(registry: SenderRegistry):
+    event = {"time": "2026-11-17T17:00:00Z", "kind": "StateChanged", "text": "last"}
+    accept(registry)
+
+    assert accept(registry, closed=True, events=[event]) == []
+    assert registry.senders() == []
+    assert [event.text for event in registry.events] == ["last"]
+
+
 @pytest.mark.rule("O2", "O4")
 def test_command_is_repeated_until_it_is_done(registry: SenderRegistry):
     accept(registry, state="failover")
