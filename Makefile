@@ -1,6 +1,6 @@
 PY := .venv/bin/python
-# Tests with deadlines of a few seconds. They run after the other tests.
-DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
+# Tests with many calls at a time that have seconds to reach a namespace. They run after the others.
+DEADLINES := tests/faults/test_pairing_frozen.py
 # Tests whose namespaces can be of any tier, and cells of the fault matrix.
 TIER_TESTS := $(wildcard tests/integration/test_pairing*.py tests/integration/test_syphon*.py)
 TIER_CELLS := primary/kill/filling worker/kill/draining
@@ -22,7 +22,7 @@ ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
 	@$(PY) -m pytest -m "not soak" -n 6 --dist loadfile --no-loadscope-reorder --durations 25 $(addprefix --ignore ,$(DEADLINES))
-	@$(PY) -m pytest -n 4 $(DEADLINES)
+	@$(PY) -m pytest -n 6 --dist worksteal $(DEADLINES)
 endif
 
 test-tiers: setup-test ## Run tests of pairing and syphon, and some faults, on namespaces of each Azure tier

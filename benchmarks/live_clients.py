@@ -7,14 +7,13 @@ the number of throttled calls.
 """
 
 import json
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from types import TracebackType
 
+from benchmarks.child_process import ChildProcess
 from pairbus.amqp.client import Client, ClientOptions, Receiver, Sender
 from pairbus.amqp.sections import Message
 from pairbus.errors import Busy
@@ -23,29 +22,17 @@ Calls = dict[int, tuple[int, int]]
 """Calls and throttled calls by second."""
 
 
-class LiveClients:
+class LiveClients(ChildProcess):
     """Starts the process, and reads its result."""
 
     def __init__(self, connection_string: str, queue: str, rate: float) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.live_clients", connection_string, queue, str(rate)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        super().__init__("benchmarks.live_clients", connection_string, queue, str(rate))
         self.calls: Calls = {}
 
-    def __enter__(self) -> "LiveClients":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        output, _ = self._process.communicate("")
+    def close(self) -> str:
+        output = super().close()
         self.calls = {int(second): tuple(calls) for second, calls in json.loads(output).items()}
+        return output
 
 
 def repeat(call: Callable[[], object], rate: float, stopped: threading.Event) -> Calls:

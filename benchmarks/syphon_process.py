@@ -6,43 +6,20 @@ closed.
 """
 
 import json
-import subprocess
 import sys
-from types import TracebackType
 from typing import Any
 
+from benchmarks.child_process import ChildProcess
 from pairbus.spark.sessions import create_session
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.query import Syphon
 
 
-class SyphonProcess:
+class SyphonProcess(ChildProcess):
     """Starts the process, and sends requests to it."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.syphon_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def __enter__(self) -> "SyphonProcess":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        with self._process:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+        super().__init__("benchmarks.syphon_process")
 
     def start(self, **options: Any) -> None:
         self._request("start", options)
@@ -54,11 +31,8 @@ class SyphonProcess:
         return self._request("status", None)
 
     def _request(self, name: str, options: dict[str, Any] | None) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({name: options}) + "\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
+        self.write_line(json.dumps({name: options}))
+        while line := self.read_line():
             if line.startswith("{"):  # the JVM may write other lines
                 response: dict[str, Any] = json.loads(line)
                 return response

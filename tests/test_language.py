@@ -41,11 +41,11 @@ def lines_that_match(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and text of every docstring of a module."""
-    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    """Yield the line and text of every docstring of a module, also those of attributes."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, documented) and (text := ast.get_docstring(node)):
-            yield getattr(node, "lineno", 1), text
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield node.lineno, text
 
 
 def test_unwanted_words_do_not_appear_in_source_and_documentation():

@@ -4,6 +4,7 @@ pairbus nor the Azure SDK."""
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -15,6 +16,7 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.cost.report import report
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.errors import ConfigurationError
+from pairbus.spark.owned_folders import OWNER
 from pairbus.spark.sessions import disconnect
 from pairbus.syphon import Syphon, register
 from pairbus.syphon.query import SERVER_TMP
@@ -34,9 +36,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[tuple[SparkServer, str]]:
+    worker_environment(folder / "python")
+    with started_server(folder / "server") as server:
+        yield server
+
+
+@contextmanager
+def started_server(folder: Path) -> Iterator[tuple[SparkServer, str]]:
     port = free_port()
-    python = worker_environment(folder / "python")
-    with connect_server(folder / "server", port, python) as process:
+    python = folder.parent / "python" / "bin" / "python"
+    with connect_server(folder, port, python) as process:
         process.wait_for("Spark Connect server started")
         socket.create_connection(("127.0.0.1", port)).close()
         yield process, f"sc://127.0.0.1:{port}"
@@ -133,13 +142,32 @@ def test_cost_report_is_an_error(session: SparkSession, tmp_path: Path) -> None:
         report(session, [tmp_path])
 
 
-def test_server_that_is_killed_is_a_failure(
-    server: tuple[SparkServer, str], session: SparkSession, backlog: Backlog
+@pytest.mark.rule("Y11")
+def test_condition_and_destinations_select_messages(
+    session: SparkSession, backlog: Backlog
 ) -> None:
-    syphon = Syphon(backlog.options(), spark=session)
+    first, second = backlog.path("first"), backlog.path("second")
+    backlog.put(first, numbered(5))
+    backlog.put(second, numbered(5))
+    options = backlog.options(only=(first,), where="message_id <> 'm-3'")
+    with Syphon(options, spark=session):
+        wait_until(lambda: len(backlog.ids(first)) == 4, "the selected messages")
+    assert (backlog.left(), backlog.ids(second)) == (6, [])
+
+
+def test_server_that_is_killed_is_a_failure_and_the_next_one_removes_its_folder(
+    server: tuple[SparkServer, str],
+    backlog: Backlog,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pairbus.syphon.query.SERVER_TMP", tmp_path)  # which no other test cleans
+    syphon = Syphon(backlog.options(), master=server[1])
     syphon.start()
-    # By default, the client tries for ten minutes.
-    session.client.set_retry_policies([])  # type: ignore[attr-defined]
+    (left_behind,) = wait_until(
+        lambda: list(tmp_path.glob(f"{syphon.format_name}/{OWNER}")), "the folder on the server"
+    )
     server[0].kill()
 
     assert syphon.wait(DEADLINE_S)
@@ -148,3 +176,14 @@ def test_server_that_is_killed_is_a_failure(
     status = syphon.status()
     assert (status.running, status.healthy) == (False, False)
     assert "Spark ended or cannot be reached any more" in str(status.failure)
+
+    assert left_behind.exists()
+    path = backlog.path("orders")
+    backlog.put(path, numbered(10))
+    with started_server(folder / "second") as (_, address):
+        successor = Syphon(backlog.options(), master=address)
+        successor.start(once=True)
+        assert successor.wait(DEADLINE_S)
+        successor.stop()
+    assert successor.status().drained
+    assert not left_behind.parent.exists()

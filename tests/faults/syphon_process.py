@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from pairbus.syphon.query_status import FileReports
 from pairbus.syphon.status_file import StatusFiles
 from pairbus.syphon.writer_status import WriterStatus
 from tests.commands import command
@@ -54,7 +55,14 @@ class SyphonProcess:
 
     @property
     def moved(self) -> int:
+        """The number of messages that were moved, at the end of the last micro-batch."""
         return self.writer_status().moved.total()
+
+    @property
+    def moved_so_far(self) -> int:
+        """The same, with the messages of the current micro-batch. For tasks on this machine."""
+        folders = list(self.folder.glob("pairbus-syphon-*"))
+        return FileReports(StatusFiles(folders[0])).read()[1].moved.total() if folders else 0
 
     @property
     def unsettled(self) -> int:

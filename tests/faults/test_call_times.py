@@ -21,13 +21,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
-PATIENT = timedelta(seconds=10)
-"""Half of this timeout is enough to reach the backlog on a busy machine."""
-TIMEOUT = timedelta(seconds=7)
-"""Half of this timeout is enough to begin a call of the secondary on a machine that stalls."""
+PATIENT = timedelta(seconds=24)
+"""Half of this timeout is enough to reach the backlog on a machine that runs all other tests."""
+TIMEOUT = timedelta(seconds=14)
+"""Half of this timeout is enough to begin a call of the secondary on such a machine. The tests wait
+without using the CPU."""
 
 Hosts = tuple[Faults, Namespace, Namespace]
 

@@ -2,7 +2,9 @@
 
 Each message has one outcome, only bad messages are dead-lettered, and sessions keep their order."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, cast
 
 import pytest
@@ -18,7 +20,7 @@ from pairbus.spark.destination_sender import DestinationSender
 from pairbus.spark.messages import RestoredMessage
 from tests.messages import id_of
 
-pytestmark = pytest.mark.rule("S12", "Y5")
+pytestmark = pytest.mark.rule("S12", "Y5", "Y10")
 LOSSES = (LinkLost, Refused, EntityNotFound, Unavailable)
 REJECTIONS = (Busy, Unavailable, EntityNotFound)
 FAR = 1 << 60
@@ -105,6 +107,21 @@ class Recorder:
         """Do nothing."""
 
 
+def sender_to(
+    destination: Destination,
+    recorder: Recorder,
+    min_locked_until: Callable[[], int] = lambda: 0,
+) -> DestinationSender:
+    return DestinationSender(
+        "q",
+        cast(Any, destination),
+        Batching(),
+        cast(Any, recorder),
+        min_locked_until=min_locked_until,
+        hold_if_missing=True,
+    )
+
+
 lost = st.tuples(st.just("lose"), st.sampled_from(LOSSES), st.booleans())
 rejected = st.tuples(st.just("reject"), st.sampled_from(REJECTIONS), st.just(False))
 nothing = st.tuples(st.just("none"), st.just(Refused), st.just(False))
@@ -116,22 +133,26 @@ nothing = st.tuples(st.just("none"), st.just(Refused), st.just(False))
     faults=st.lists(st.one_of(nothing, nothing, lost, rejected), max_size=30),
     data=st.data(),
     accepts_batches=st.booleans(),
+    expires=st.lists(st.integers(1, 150), min_size=60, max_size=60) | st.just([FAR] * 60),
 )
 def test_messages_are_judged_alone_and_sessions_keep_their_order(
-    sessions: list[str | None], faults: list[Any], data: st.DataObject, accepts_batches: bool
+    sessions: list[str | None],
+    faults: list[Any],
+    data: st.DataObject,
+    accepts_batches: bool,
+    expires: list[int],
 ) -> None:
     ids = [f"m{n:02}" for n in range(len(sessions))]
     bad, poison = (data.draw(st.sets(st.sampled_from(ids), max_size=3)) for _ in range(2))
     destination = Destination(list(faults), bad, poison, accepts_batches)
     recorder = Recorder()
-    sender = DestinationSender(
-        "q", cast(Any, destination), Batching(), cast(Any, recorder), hold_if_missing=True
-    )
+    # The time passes with each look at the clock.
+    sender = sender_to(destination, recorder, count().__next__)
 
-    for id, session in zip(ids, sessions, strict=True):
+    for id, session, locked_until in zip(ids, sessions, expires, strict=False):
         properties = Properties(message_id=id, group_id=session)
         payload = Message.build(properties=properties, data=b"x" * 200).encode()
-        sender.add(RestoredMessage("backlog", b"\0" * 16, FAR, session, "q", payload), 0)
+        sender.add(RestoredMessage("backlog", b"\0" * 16, locked_until, session, "q", payload))
     sender.flush()
     sender.wait()
 
@@ -158,14 +179,36 @@ def test_bad_messages_are_found_among_many(poison: bool) -> None:
         [], set() if poison else bad, bad if poison else set(), True, [], 10**6
     )
     recorder = Recorder()
-    sender = DestinationSender(
-        "q", cast(Any, destination), Batching(), cast(Any, recorder), hold_if_missing=True
-    )
+    sender = sender_to(destination, recorder)
     for id in ids:
         payload = Message.build(properties=Properties(message_id=id), data=b"x").encode()
-        sender.add(RestoredMessage("backlog", b"\0" * 16, FAR, None, "q", payload), 0)
+        sender.add(RestoredMessage("backlog", b"\0" * 16, FAR, None, "q", payload))
     sender.flush()
     sender.wait()
 
     assert sorted(recorder.dead) == sorted(bad)
     assert sorted(recorder.accepted) == sorted(set(ids) - bad) == sorted(destination.stored)
+
+
+def test_delivery_whose_locks_expire_while_it_waits_is_left() -> None:
+    """The later messages of its sessions are left, too; other messages are sent."""
+    now = 0
+    destination, recorder = Destination([], set(), set(), True), Recorder()
+    sender = sender_to(destination, recorder, lambda: now)
+
+    def add(id: str, locked_until: int, session: str | None = None) -> None:
+        payload = Message.build(properties=Properties(message_id=id, group_id=session)).encode()
+        sender.add(RestoredMessage("backlog", b"\0" * 16, locked_until, session, "q", payload))
+
+    add("frozen", 10, "a")
+    now = 11  # the process was frozen
+    sender.flush()
+    add("later", 20, "a")
+    sender.flush()
+    add("other", 20, "b")
+    add("none", 20)
+    sender.flush()
+    sender.wait()
+
+    assert recorder.left == ["frozen", "later"]
+    assert destination.stored == recorder.accepted == ["other", "none"]

@@ -2,8 +2,7 @@
 
 import json
 import re
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -35,13 +34,10 @@ def start_syphon(backlog: Backlog) -> StartSyphon:
 
 
 @pytest.fixture
-def run_syphon(session: SparkSession, backlog: Backlog) -> Iterator[RunSyphon]:
+def run_syphon(session: SparkSession, backlog: Backlog) -> RunSyphon:
     """Run `pairbus syphon` for the backlog in this process, with the Spark of the tests."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     arguments = ("syphon", *backlog.arguments, *QUEUES)
-    yield lambda *options: run_here(*arguments, *options, **backlog.variables)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return lambda *options: run_here(*arguments, *options, **backlog.variables)
 
 
 @pytest.mark.parametrize(
@@ -150,22 +146,22 @@ def test_terminal_shows_the_progress_and_ctrl_c_stops_the_syphon(
 
 @pytest.mark.rule("Y8")
 def test_once_with_an_unavailable_destination_ends_as_stuck(
-    backlog: Backlog, start_syphon: StartSyphon, tmp_path: Path
+    backlog: Backlog, run_syphon: RunSyphon, tmp_path: Path
 ) -> None:
     path, other = backlog.path("down"), backlog.path("other")
     fault = backlog.primary.add_fault("disable", path)
     backlog.put(path, [message("m", session="s")])
     backlog.put(other, [message("o")])
     status_file = tmp_path / "status.json"
-    with start_syphon("--once", "--stuck-after", "3", "--status-file", str(status_file)) as process:
-        status, out, err = process.wait()
+
+    result = run_syphon("--once", "--stuck-after", "3", "--status-file", str(status_file))
     backlog.primary.clear_faults()
 
     assert fault.fired > 0
-    assert status == 3
-    assert "1 message moved, 0 dead-lettered." in out
-    assert "Stuck: the primary accepted no message for" in err
-    assert f"  {path}: " in err
+    assert result.exit_code == 3
+    assert "1 message moved, 0 dead-lettered." in result.stdout
+    assert "Stuck: the primary accepted no message for" in " ".join(result.stderr.split())
+    assert f"  {path}: " in result.stderr
     reported = json.loads(status_file.read_text())
     assert (reported["running"], reported["healthy"]) == (False, False)
     assert backlog.left() == 1

@@ -1,6 +1,7 @@
 """The cost report: real ledgers, real Spark, and damaged files."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +28,14 @@ from tests.waiting import wait_until
 # The first test starts Spark.
 pytestmark = pytest.mark.timeout(600)
 
+FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of Spark. For a few rows, compiling a query and planning it again after each stage take
+longer than running it."""
 PRICES = read_prices()
 PRIMARY, SECONDARY = "contoso", "contoso-backup"
 
@@ -105,10 +114,8 @@ class LedgerWriter:
 @pytest.fixture(scope="module")
 def spark(session: SparkSession) -> Iterator[SparkSession]:
     small_session = session.newSession()
-    small_session.conf.set("spark.sql.shuffle.partitions", "2")
-    # For a few rows, compiling a query takes longer than interpreting it.
-    small_session.conf.set("spark.sql.codegen.wholeStage", "false")
-    small_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    for name, value in FEW_ROWS.items():
+        small_session.conf.set(name, value)
     yield small_session
     assert small_session.conf.get("spark.sql.session.timeZone") != "Asia/Kolkata"
 
@@ -459,8 +466,13 @@ def test_command_writes_tables_page_and_parquet(ledgers: Path, tmp_path: Path) -
     notes.write_text("hello")
     html, out = tmp_path / "page.html", tmp_path / "out"
     options = ("--out", str(out), "--html", str(html), "--timezone", "Europe/Berlin")
+    settings = [f"-D{name}={value}" for name, value in FEW_ROWS.items()]
+    variables = {"SPARK_SUBMIT_OPTS": " ".join([os.environ["SPARK_SUBMIT_OPTS"], *settings])}
 
-    process = run("cost", "report", str(ledgers), str(notes), *options, SPARK_LOCAL_IP="127.0.0.1")
+    process = run(
+        *("cost", "report", str(ledgers), str(notes), *options),
+        **(variables | {"SPARK_LOCAL_IP": "127.0.0.1"}),
+    )
 
     assert process.returncode == 0, process.stderr
     assert "outages: 1" in process.stdout

@@ -103,7 +103,7 @@ def test_rate_limit_and_messages_for_other_paths_are_not_a_problem(
     backlog: Backlog, make_syphon: MakeSyphon
 ) -> None:
     path, other = backlog.path("one"), backlog.path("other")
-    backlog.put(path, numbered(3))
+    backlog.put(path, numbered(2))
     backlog.put(other, [message("not to be moved")], queue=1)
     problems = []
     with make_syphon(max_rate=0.1, only=(path,), stuck_after=timedelta(seconds=8)) as syphon:
@@ -111,7 +111,7 @@ def test_rate_limit_and_messages_for_other_paths_are_not_a_problem(
         def moved() -> bool:
             current = syphon.status()
             problems.append(current.problem)
-            return current.moved[path] == 3
+            return current.moved[path] == 2
 
         wait_until(moved, "all messages, one in ten seconds")
 

@@ -1,8 +1,6 @@
 """One syphon for several pairings of a configuration file, with the Spark of the tests."""
 
 import json
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +16,11 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y12")]
 
 
 @pytest.fixture
-def folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: SparkSession
-) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: SparkSession) -> Path:
     """The working directory of the command, and its folder of state."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    yield tmp_path
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return tmp_path
 
 
 def section(name: str, backlog: Backlog, secondary: str) -> str:

@@ -102,7 +102,7 @@ def test_destination_that_is_down_does_not_delay_others(
         )
         assert fault.fired > 0
         assert syphon.status().moved[down] == 0
-        assert down in syphon.status().errors
+        wait_until(lambda: down in syphon.status().errors, "the end of the micro-batch")
         backlog.primary.clear_faults()
         wait_until(
             lambda: syphon.status().moved[down] == 50,

@@ -50,16 +50,8 @@ def restore_dead_letter(received: ReceivedMessage, destination: str | None) -> R
         payload = message.encode()
     except DecodeError as exc:
         problem, description = NOT_A_MESSAGE, exc.description
-    return RestoredMessage(
-        received.queue,
-        received.lock_token,
-        received.locked_until,
-        session_id if isinstance(session_id, str) else None,
-        destination,
-        payload,
-        problem,
-        description,
-    )
+    session_id = session_id if isinstance(session_id, str) else None
+    return received.restored(payload, destination, session_id, problem, description)
 
 
 def restore_backlog_dead_letter(
@@ -80,16 +72,7 @@ def restore_backlog_dead_letter(
         problem, description = exc.reason, str(exc)
     except DecodeError as exc:
         problem, description = NOT_A_MESSAGE, exc.description
-    return RestoredMessage(
-        received.queue,
-        received.lock_token,
-        received.locked_until,
-        session_id,
-        path,
-        payload,
-        problem,
-        description,
-    )
+    return received.restored(payload, path, session_id, problem, description)
 
 
 def _remove_dead_letter_fields(message: Message, annotations: EncodedKeys) -> None:

@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
 from pairbus.backlog.dead_letter_source import DeadLetterSource
 from pairbus.backlog.duplicate_detection import duplicate_windows
-from pairbus.backlog.redrive import OnProgress, check_rate
+from pairbus.backlog.redrive_options import RedriveOptions, RedriveSettings
 from pairbus.backlog.redrive_outcome import RedriveOutcome, outcome_from_json
 from pairbus.backlog.redrive_plan import RedrivePlan
 from pairbus.backlog.redrive_round import RedriveRound
 from pairbus.spark.driver_tokens import Tokens, TokenServer, deliver_tokens, request_tokens
-from pairbus.spark.usage import NO_USAGE, UsageRecorder
+from pairbus.spark.usage import UsageRecorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,17 +37,15 @@ def redrive_on_spark(
     source: DeadLetterSource,
     plan: RedrivePlan,
     *,
-    max_rate: float | None = None,
-    usage: UsageRecorder = NO_USAGE,
-    cancel: threading.Event | None = None,
-    on_progress: OnProgress | None = None,
     round_size: int = ROUND,
+    **options: Unpack[RedriveOptions],
 ) -> RedriveOutcome:
     """Send the dead letters of a plan to their destinations, in tasks of a Spark session. See
     `pairbus.backlog.redrive` for what it promises, needs and raises; errors of tasks are those of
     Spark."""
     source.require_destinations()
-    check_rate(max_rate)
+    settings = RedriveSettings(**options)
+    max_rate, usage, cancel = settings.max_rate, settings.usage, settings.cancel
     windows = duplicate_windows(source, usage)
     total = RedriveOutcome()
     positions = {entity: 0 for entity, numbers in plan.queues.items() if len(numbers)}
@@ -81,8 +79,7 @@ def redrive_on_spark(
                         total.add_end(RedriveOutcome(), not_started=max(0, rest))
                     if rest <= 0 or not outcome.finished:
                         del positions[entity]
-                if on_progress is not None:
-                    on_progress(total)
+                settings.report(total)
         finally:
             server.close()
     for entity, position in positions.items():

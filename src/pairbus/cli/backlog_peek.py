@@ -22,7 +22,7 @@ from pairbus.cli.backlog_screen import print_messages
 from pairbus.cli.console import consoles, print_error, print_json
 from pairbus.cli.network_options import NetworkOptions
 from pairbus.cli.option_groups import with_option_groups
-from pairbus.cli.pairing_options import Timeout
+from pairbus.cli.pairing_options import MessagesAsJson, PeekCount, Timeout
 from pairbus.errors import ConfigurationError, EntityNotFound
 
 EXAMPLE = (
@@ -43,20 +43,14 @@ def peek(
         ),
     ] = None,
     dead_letters: DeadLetters = False,
-    count: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 10,
+    count: PeekCount = 10,
     from_sequence: Annotated[
         int | None,
         typer.Option("--from", min=1, help="Sequence number to start from; needs --queue."),
     ] = None,
     timeout: Timeout = 30,
     network: NetworkOptions,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print JSON instead of tables: all properties, and the body as text or base64.",
-        ),
-    ] = False,
+    as_json: MessagesAsJson = False,
 ) -> None:
     """Show messages of the backlog without receiving them. Needs the Listen right.
 

@@ -12,7 +12,7 @@ from pairbus.cli.dead_letters_command import run_command
 from pairbus.cli.dead_letters_options import ChosenLetters, DeadLetterQueues, LedgerOptions
 from pairbus.cli.network_options import NetworkOptions
 from pairbus.cli.option_groups import with_option_groups
-from pairbus.cli.pairing_options import Timeout
+from pairbus.cli.pairing_options import MessagesAsJson, PeekCount, Timeout
 from pairbus.errors import ConfigurationError
 
 EXAMPLE = "Example: PAIRBUS_PRIMARY=… pairbus dead-letters peek --entity orders --count 5"
@@ -23,7 +23,7 @@ def peek(
     *,
     queues: DeadLetterQueues,
     chosen: ChosenLetters,
-    count: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 10,
+    count: PeekCount = 10,
     from_sequence: Annotated[
         int | None,
         typer.Option("--from", min=1, help="Sequence number to start from; for one queue only."),
@@ -31,13 +31,7 @@ def peek(
     ledger: LedgerOptions,
     timeout: Timeout = 30,
     network: NetworkOptions,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print JSON instead of tables: all properties, and the body as text or base64.",
-        ),
-    ] = False,
+    as_json: MessagesAsJson = False,
 ) -> None:
     """Show dead letters without receiving them. Bodies are shown with --json only.
 

@@ -1,7 +1,7 @@
 """Options of several commands that name a pairing."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -53,26 +53,27 @@ PrimaryName = Annotated[
         "must equal `primary_name` of the senders.",
     ),
 ]
-BacklogQueues = Annotated[
-    int,
-    typer.Option(
+
+
+def _queue_count(text: str) -> Any:
+    return typer.Option(
         "--backlog-queues",
         envvar="PAIRBUS_BACKLOG_QUEUES",
         show_envvar=True,
         min=1,
-        help="Number of backlog queues; must equal `backlog_queue_count` of the senders, or queues "
-        "are not drained.",
-    ),
+        help=f"Number of backlog queues; {text}",
+    )
+
+
+BacklogQueues = Annotated[
+    int,
+    _queue_count("must equal `backlog_queue_count` of the senders, or queues are not drained."),
 ]
 ExpectedQueues = Annotated[
     int,
-    typer.Option(
-        "--backlog-queues",
-        envvar="PAIRBUS_BACKLOG_QUEUES",
-        show_envvar=True,
-        min=1,
-        help="Number of backlog queues; should equal `backlog_queue_count` of the senders. Other "
-        "queues that exist are shown too, with a warning.",
+    _queue_count(
+        "should equal `backlog_queue_count` of the senders. Other queues that exist are shown too, "
+        "with a warning."
     ),
 ]
 Timeout = Annotated[
@@ -80,6 +81,14 @@ Timeout = Annotated[
     typer.Option("--timeout", min=0.1, max=3600, help="Timeout of each request, in seconds."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+MessagesAsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print JSON instead of tables: all properties, and the body as text or base64.",
+    ),
+]
+PeekCount = Annotated[int, typer.Option(min=1, help="Maximum number of messages.")]
 
 
 def required(name: str, value: str | None) -> str:

@@ -1,12 +1,12 @@
 """One run of a redrive: in this process or on Spark, with its signals, progress and end."""
 
-import threading
 from importlib.util import find_spec
 
 from rich.console import Console
 
 from pairbus.backlog.dead_letter_source import DeadLetterSource
 from pairbus.backlog.redrive import redrive
+from pairbus.backlog.redrive_options import RedriveOptions
 from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_plan import RedrivePlan
 from pairbus.cli.backlog_command import DONE, FAILED, STOPPED
@@ -54,18 +54,14 @@ class RedriveRun:
             cancel_on_signal() as cancel,
             RedriveScreen(err, "moving", len(self._plan), quiet=self._as_json) as screen,
         ):
+            options = RedriveOptions(
+                max_rate=self._max_rate, usage=self._usage, cancel=cancel, on_progress=screen.show
+            )
             try:
                 if spark:
-                    outcome = self._run_on_spark(err, master, cancel, screen)
+                    outcome = self._run_on_spark(err, master, options)
                 else:
-                    outcome = redrive(
-                        self._source,
-                        self._plan,
-                        max_rate=self._max_rate,
-                        usage=self._usage,
-                        cancel=cancel,
-                        on_progress=screen.show,
-                    )
+                    outcome = redrive(self._source, self._plan, **options)
             except PairbusError:
                 raise
             except Exception as exc:  # noqa: BLE001  any error of Spark
@@ -74,7 +70,7 @@ class RedriveRun:
         return self._report(out, err, outcome), outcome.finished
 
     def _run_on_spark(
-        self, err: Console, master: str | None, cancel: threading.Event, screen: RedriveScreen
+        self, err: Console, master: str | None, options: RedriveOptions
     ) -> RedriveOutcome:
         from pairbus.backlog.redrive_on_spark import redrive_on_spark
         from pairbus.spark.sessions import lease_session
@@ -85,15 +81,7 @@ class RedriveRun:
         lease = run_in_thread(lambda: lease_session(master))
         try:
             return run_in_thread(
-                lambda: redrive_on_spark(
-                    lease.session,
-                    self._source,
-                    self._plan,
-                    max_rate=self._max_rate,
-                    usage=self._usage,
-                    cancel=cancel,
-                    on_progress=screen.show,
-                )
+                lambda: redrive_on_spark(lease.session, self._source, self._plan, **options)
             )
         finally:
             run_in_thread(lease.release)

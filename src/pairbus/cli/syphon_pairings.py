@@ -3,8 +3,6 @@
 A syphon that fails does not end the others. The exit status tells that one did.
 """
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from pairbus.cli.backlog_counter import BacklogCounter
+from pairbus.cli.cancellation import cancel_on_signal
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.other_queues import other_queues_problem
 from pairbus.cli.syphon_run import no_executors_error
@@ -177,7 +176,8 @@ class PairingsRun:
     def run(self, out: Console, err: Console) -> int:
         """Run the syphons, and return the exit status."""
         try:
-            return self._run(out, err)
+            with cancel_on_signal(self._stopped):
+                return self._run(out, err)
         except BaseException as exc:
             # The file must not say that a syphon runs when it does not.
             error = f"the command ended unexpectedly: {type(exc).__name__}: {exc}"
@@ -185,7 +185,6 @@ class PairingsRun:
             raise
 
     def _run(self, out: Console, err: Console) -> int:
-        self._handle_signals()
         self._measure()  # replaces the file of an earlier run
         out.print("Starting Spark…")
         reported: set[str] = set()
@@ -212,15 +211,6 @@ class PairingsRun:
         while (status := self._measure()[run.name]).running and not status.started:
             if time.monotonic() >= deadline or self._stopped.wait(REFRESH_S):
                 return
-
-    def _handle_signals(self) -> None:
-        def handle(number: int, _: object) -> None:
-            if self._stopped.is_set():
-                os._exit(128 + number)  # Spark exits too, because its standard input is closed
-            self._stopped.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handle)
 
     def _show_progress(self, out: Console, err: Console, reported: set[str]) -> None:
         printed: dict[str, str] = {}

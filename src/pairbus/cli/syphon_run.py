@@ -1,7 +1,5 @@
 """One run of a syphon: its signals, its progress on the screen, its status file, its end."""
 
-import os
-import signal
 import threading
 import time
 from dataclasses import replace
@@ -12,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pairbus.cli.backlog_counter import BacklogCounter
+from pairbus.cli.cancellation import cancel_on_signal
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter
 from pairbus.cli.other_queues import other_queues_problem
@@ -72,14 +71,14 @@ class SyphonRun:
     def run(self, out: Console, err: Console) -> int:
         """Run the syphon and return the exit status."""
         try:
-            return self._run(out, err)
+            with cancel_on_signal(self._stopped):
+                return self._run(out, err)
         except BaseException as exc:
             # The file must not say that the syphon runs when it does not.
             self._write_end(f"the command ended unexpectedly: {type(exc).__name__}: {exc}")
             raise
 
     def _run(self, out: Console, err: Console) -> int:
-        self._handle_signals()
         self._write_start()
         out.print("Starting Spark…")
         try:
@@ -113,15 +112,6 @@ class SyphonRun:
         self._progress.add(time.monotonic(), removed(status))
         self._write_status(status, ended=describe_end(exit_status, once=self._once))
         return exit_status
-
-    def _handle_signals(self) -> None:
-        def handle(number: int, _: object) -> None:
-            if self._stopped.is_set():
-                os._exit(128 + number)  # Spark exits too, because its standard input is closed
-            self._stopped.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handle)
 
     def _show_progress(self, out: Console, err: Console, counter: BacklogCounter) -> None:
         """Show the progress until the syphon ends or is stopped."""

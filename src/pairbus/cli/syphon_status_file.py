@@ -14,7 +14,7 @@ DRAINED, FAILED, USAGE_ERROR, STUCK, STOPPED, DEAD_LETTERED = range(6)
 """The exit status of `pairbus syphon`. The last one: drained, but some messages did not arrive."""
 _BY_DESTINATION = ("moved", "dead_lettered", "dead_letter_reasons", "errors")
 _ENDS = ("failed", "stopped", "stuck", "drained")
-"""How a syphon ends, the worst first."""
+"""The ends of a syphon, the worst first."""
 
 
 def describe_end(exit_status: int, *, once: bool) -> str:

@@ -1,6 +1,7 @@
 """Sending of messages to one destination: in batches, in order, several deliveries in flight."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, size_in_batch
@@ -16,7 +17,7 @@ from pairbus.spark.verdicts import Failure, Verdict, judge
 
 MAX_BATCH_MESSAGES = 500
 MAX_THROTTLED_SENDS = 20
-"""How often in a row deliveries are sent again that the namespace throttles."""
+"""The highest number of throttled deliveries in a row that are sent again."""
 MAX_THROTTLED_S = 5.0
 """If the namespace asks for a longer wait, messages are left instead: they are locked."""
 MAX_IN_FLIGHT = 4
@@ -49,12 +50,15 @@ class DestinationSender:
         batching: Batching,
         recorder: OutcomeRecorder,
         *,
+        min_locked_until: Callable[[], int],
         pace: Pace | None = None,
         hold_if_missing: bool,
     ) -> None:
-        """With `hold_if_missing`, messages are left if the destination does not exist, and
+        """A message is sent if its lock lasts until `min_locked_until`, which depends on the time.
+        With `hold_if_missing`, messages are left if the destination does not exist, and
         dead-lettered otherwise."""
         self._path = path
+        self._min_locked_until = min_locked_until
         self._pace = Pace() if pace is None else pace
         self._sender = sender
         self._batching = batching
@@ -69,6 +73,10 @@ class DestinationSender:
         """The destination does not exist, and its messages are not held."""
         self._skipped_sessions: set[str] = set()
         """Sessions of which a message was not sent because its lock was about to expire."""
+        self._late_sessions: set[str] = set()
+        """The same, for messages that were added before."""
+        self._was_late = False
+        """A delivery was left because locks were about to expire."""
         try:
             sender.open()
         except AmqpError as exc:
@@ -77,7 +85,7 @@ class DestinationSender:
                 recorder.destination_missing(path)
                 self._dead_letters_all = not hold_if_missing
 
-    def add(self, message: RestoredMessage, min_locked_until: int) -> None:
+    def add(self, message: RestoredMessage) -> None:
         """Send a message after all earlier ones, unless its lock expires too early."""
         if self._dead_letters_all:
             # Without the words of the service, which differ each time: the messages share requests.
@@ -86,7 +94,8 @@ class DestinationSender:
         elif self._error is not None:
             self._leave([message])
         elif message.lock_token is not None and (
-            message.locked_until < min_locked_until or message.session_id in self._skipped_sessions
+            message.locked_until < self._min_locked_until()
+            or message.session_id in self._skipped_sessions
         ):
             if message.session_id is not None:
                 self._skipped_sessions.add(message.session_id)
@@ -172,7 +181,7 @@ class DestinationSender:
         self, messages: list[RestoredMessage]
     ) -> PendingDelivery | tuple[Failure, AmqpError] | None:
         """Send a delivery. Return its failure if it could not be sent, or None if the messages were
-        left because the destination has failed before."""
+        left: the destination has failed before, or their locks are about to expire."""
         if self._error is not None:
             self._leave(messages)
             return None
@@ -191,11 +200,34 @@ class DestinationSender:
                 f"{'batch' if is_batch else 'message'} has {len(payload)}"
             )
         self._pace.wait(len(messages))
+        if self._is_late(messages):
+            self._pace.give_back(len(messages))
+            self._leave(messages)
+            return None
         try:
             return self._sender.post(payload, message_format=BATCH_FORMAT if is_batch else 0)
         except AmqpError as exc:
             self._recorder.not_delivered(self._path, messages)
             return Failure.LINK_LOST, exc
+
+    def _is_late(self, messages: list[RestoredMessage]) -> bool:
+        """Return True if locks have become too short since the messages were added: deliveries
+        wait for others and for their pace, and a process may have been frozen. The later messages
+        of their sessions are late as well."""
+        min_locked_until = self._min_locked_until()
+        if not any(
+            message.lock_token is not None
+            and (
+                message.locked_until < min_locked_until or message.session_id in self._late_sessions
+            )
+            for message in messages
+        ):
+            return False
+        self._was_late = True
+        self._late_sessions.update(
+            message.session_id for message in messages if message.session_id is not None
+        )
+        return True
 
     def _finish(
         self, delivery: PendingDelivery, messages: list[RestoredMessage]
@@ -211,7 +243,7 @@ class DestinationSender:
             self._recorder.delivered(self._path, messages)
             return None
         self._recorder.not_delivered(self._path, messages)
-        if self._is_throttled(delivery.error):
+        if self._is_throttled(delivery.error, delivery.sent_at):
             # To receive the messages again would cost more than to send them again.
             result = self._start(messages)
             if isinstance(result, PendingDelivery):
@@ -285,18 +317,23 @@ class DestinationSender:
             dead_lettered += sum(self._deliver([message]) for message in second)
         else:
             dead_lettered += self._deliver(second)
-        if dead_lettered == 0 and self._error is None and failure is Failure.REJECTED:
+        if (
+            dead_lettered == 0
+            and self._error is None
+            and not self._was_late
+            and failure is Failure.REJECTED
+        ):
             # Each message was accepted, so the destination rejected the batch for being one. A
             # partitioned entity does so if the messages belong to different partitions.
             self._batching.refused = True
         return dead_lettered
 
-    def _is_throttled(self, error: AmqpError) -> bool:
+    def _is_throttled(self, error: AmqpError, sent_at: float) -> bool:
         """Return True if a delivery is to be sent again, after the wait that the namespace asks
         for. Not for ever: the messages are locked."""
         if not isinstance(error, Busy) or (wait_s := requested_wait_s(error)) is None:
             return False  # if an entity is busy, the namespace names no wait
-        self._pace.note_throttled(error)
+        self._pace.note_throttled(error, sent_at)
         self._throttled += 1
         return wait_s <= MAX_THROTTLED_S and self._throttled <= MAX_THROTTLED_SENDS
 

@@ -7,14 +7,11 @@ micro-batches, request them there, and put them into the partitions and the writ
 micro-batch. These are serialized: tokens appear in no option, plan, log or checkpoint.
 """
 
-import contextlib
 import json
 import logging
-import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import TypeAlias
 from uuid import uuid4
@@ -22,6 +19,7 @@ from uuid import uuid4
 from pairbus.amqp.client import ClientOptions, HeldCredential
 from pairbus.errors import AmqpError, NotAuthorized, PairbusError, Unavailable
 from pairbus.servicebus.tokens import SCOPE, Token, TokenSource, acquire_token
+from pairbus.spark.local_server import LocalServer, request
 
 logger = logging.getLogger(__name__)
 
@@ -53,13 +51,9 @@ class DriverTokens:
     def request(self) -> Token:
         """Return a token of the server. Raises NotAuthorized or Unavailable."""
         try:
-            with Client(self.address, family="AF_UNIX") as connection:
-                connection.send_bytes(self.key.encode())
-                if not connection.poll(TIMEOUT_S):
-                    raise Unavailable(f"the driver sent no token within {TIMEOUT_S:g} s")
-                answer = json.loads(connection.recv_bytes())
-        except (OSError, EOFError) as exc:
-            raise Unavailable("this process gets no token from the driver") from exc
+            answer = json.loads(request(self.address, self.key.encode(), timeout_s=TIMEOUT_S))
+        except OSError as exc:
+            raise Unavailable(f"this process gets no token from the driver: {exc}") from exc
         if "error" in answer:
             raise (NotAuthorized if answer["rejected"] else Unavailable)(answer["error"])
         return Token(**answer)
@@ -89,12 +83,8 @@ class TokenServer:
 
     def __init__(self, folder: Path) -> None:
         """`folder` belongs to the user alone."""
-        self._address = str(folder / "tokens")
-        self._listener = Listener(self._address, family="AF_UNIX")
         self._sources: dict[str, _CachedTokens] = {}
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="pairbus tokens", daemon=True)
-        self._thread.start()
+        self._server = LocalServer(folder / "tokens", self._answer, timeout_s=TIMEOUT_S)
 
     def replace_credential(self, options: ClientOptions) -> ClientOptions:
         """Return options that can be sent to workers. A credential is replaced by its tokens."""
@@ -104,23 +94,23 @@ class TokenServer:
         known = (key for key, cached in self._sources.items() if cached.source == source)
         key = next(known, None) or uuid4().hex
         self._sources.setdefault(key, _CachedTokens(source))
-        return replace(options, tokens=DriverTokens(key, self._address))
+        return replace(options, tokens=DriverTokens(key, self._server.address))
 
     def close(self) -> None:
         """Stop serving. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        with contextlib.suppress(OSError):  # wakes the thread
-            Client(self._address, family="AF_UNIX").close()
-        self._thread.join(TIMEOUT_S)
-        self._listener.close()
+        self._server.close()
 
-    def _run(self) -> None:
-        while not self._closed:
-            with contextlib.suppress(OSError, EOFError), self._listener.accept() as connection:
-                if not self._closed:
-                    _answer(connection, self._sources)
+    def _answer(self, key: bytes) -> bytes:
+        answer: dict[str, object]
+        cached = self._sources.get(key.decode(errors="replace"))
+        try:
+            if cached is None:
+                raise NotAuthorized("the driver has no such credential")
+            answer = asdict(cached.current(time.time()))
+        except PairbusError as exc:
+            text = exc.description if isinstance(exc, AmqpError) else str(exc)
+            answer = {"error": text, "rejected": isinstance(exc, NotAuthorized)}
+        return json.dumps(answer).encode()
 
 
 @dataclass
@@ -134,18 +124,3 @@ class _CachedTokens:
             self.token = acquire_token(self.source, SCOPE, now)
             self.reuse_until = now + (self.token.expires_at - now) * REUSE
         return self.token
-
-
-def _answer(connection: Connection, sources: Mapping[str, _CachedTokens]) -> None:
-    answer: dict[str, object]
-    if not connection.poll(TIMEOUT_S):
-        return
-    cached = sources.get(connection.recv_bytes(64).decode(errors="replace"))
-    try:
-        if cached is None:
-            raise NotAuthorized("the driver has no such credential")
-        answer = asdict(cached.current(time.time()))
-    except PairbusError as exc:
-        text = exc.description if isinstance(exc, AmqpError) else str(exc)
-        answer = {"error": text, "rejected": isinstance(exc, NotAuthorized)}
-    connection.send_bytes(json.dumps(answer).encode())

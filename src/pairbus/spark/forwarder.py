@@ -41,6 +41,7 @@ class Forwarder:
         self._now_ms = now_ms
         self._pace = Pace() if pace is None else pace
         self._margin = LockMargin()
+        self._margin_ms = 0
         self._recorder = recorder or OutcomeRecorder(Settler(source, usage), usage)
         self._senders: dict[str, DestinationSender] = {}
 
@@ -50,7 +51,7 @@ class Forwarder:
         now = self._now_ms()
         messages = list(messages)
         longest = max((m.locked_until for m in messages if m.lock_token is not None), default=now)
-        margin = self._margin.update(longest - now)
+        self._margin_ms = self._margin.update(longest - now)
         for message in messages:
             if message.problem is not None or message.destination is None:
                 self._recorder.dead_letter(
@@ -60,8 +61,7 @@ class Forwarder:
             sender = self._senders.get(message.destination)
             if sender is None:
                 sender = self._open(message.destination)
-            # A message whose lock expires sooner is not sent: it could not be completed in time.
-            sender.add(message, self._now_ms() + margin)
+            sender.add(message)
 
     def finish(self) -> Outcome:
         """Send the last batches, wait for all answers, and settle."""
@@ -73,12 +73,17 @@ class Forwarder:
         outcome.limit = self._pace.limit
         return outcome
 
+    def _min_locked_until(self) -> int:
+        # A message whose lock expires sooner is not sent: it could not be completed in time.
+        return self._now_ms() + self._margin_ms
+
     def _open(self, path: str) -> DestinationSender:
         sender = self._senders[path] = DestinationSender(
             path,
             sender_for(self._target, path),
             batching_for(self._target, path),
             self._recorder,
+            min_locked_until=self._min_locked_until,
             pace=self._pace,
             hold_if_missing=self._expired is not None and path not in self._expired,
         )

@@ -226,12 +226,7 @@ class LongPolls:
     def _grant(self, poll: _QueuePoll) -> None:
         now = self._now()
         if poll.credit_since is not None and now - poll.credit_since >= self._poll_s:
-            deliveries = poll.receiver.drain()
-            poll.credit_since = None
-            if not deliveries:
-                self._record_empty_poll(poll)
-            with self._changed:
-                self._store(poll, deliveries)
+            self._end(poll)
         if poll.paused or poll.message is not None or now < poll.missing_until:
             return
         if poll.credit_since is None:
@@ -272,10 +267,7 @@ class LongPolls:
             renewed = None
         else:
             renewed = message._replace(locked_until=poll.expiry.corrected(int(expiry)))
-            if self._usage.enabled:
-                destination = destination_of(message.payload) or ""
-                self._usage.add_settlements(OperationKind.RENEW, [destination])
-                self._usage.flush()
+            self._record(OperationKind.RENEW, message)
         with self._changed:
             poll.renew_at = self._now() + renewal_s(message.lock_ms)
             if poll.message is message:
@@ -288,12 +280,7 @@ class LongPolls:
         if not poll.suspended:
             return
         if poll.credit_since is not None:
-            deliveries = poll.receiver.drain()
-            if not deliveries:
-                self._record_empty_poll(poll)
-            poll.credit_since = None
-            with self._changed:
-                self._store(poll, deliveries)
+            self._end(poll)
         poll.released = True
 
     def _abandon(self, poll: _QueuePoll) -> None:
@@ -306,10 +293,21 @@ class LongPolls:
             poll.message = None
         with contextlib.suppress(LockLost):
             poll.management.settle([UUID(bytes_le=message.lock_token)], ABANDONED)
-            if self._usage.enabled:
-                destination = destination_of(message.payload) or ""
-                self._usage.add_settlements(OperationKind.ABANDON, [destination])
-                self._usage.flush()
+            self._record(OperationKind.ABANDON, message)
+
+    def _end(self, poll: _QueuePoll) -> None:
+        """Take the credit back, and keep a message that arrives meanwhile."""
+        deliveries = poll.receiver.drain()
+        poll.credit_since = None
+        if not deliveries:
+            self._record_empty_poll(poll)
+        with self._changed:
+            self._store(poll, deliveries)
+
+    def _record(self, kind: OperationKind, message: ReceivedMessage) -> None:
+        if self._usage.enabled:
+            self._usage.add_settlements(kind, [destination_of(message.payload) or ""])
+            self._usage.flush()
 
     def _record_empty_poll(self, poll: _QueuePoll, *, answered: bool = True) -> None:
         self._usage.add(

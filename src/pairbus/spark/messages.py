@@ -25,6 +25,26 @@ class ReceivedMessage(NamedTuple):
     lock_ms: int = 0
     """The duration of the lock, if a long poll received the message."""
 
+    def restored(
+        self,
+        payload: bytes,
+        destination: str | None,
+        session_id: str | None,
+        problem: str | None = None,
+        description: str | None = None,
+    ) -> "RestoredMessage":
+        """Return the message that is to be sent, with the lock of this one."""
+        return RestoredMessage(
+            self.queue,
+            self.lock_token,
+            self.locked_until,
+            session_id,
+            destination,
+            payload,
+            problem,
+            description,
+        )
+
 
 class RestoredMessage(NamedTuple):
     """A message to be sent to its destination, and the lock to be settled afterwards."""

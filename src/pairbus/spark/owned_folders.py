@@ -16,15 +16,22 @@ PREFIX = "pairbus-"
 OWNER = "owner.lock"
 
 
+def own_folder(folder: Path) -> int:
+    """Make this process the owner of a folder for as long as it lives, or until the file descriptor
+    is closed that this function returns."""
+    draft = folder / f"{OWNER}.new"
+    lock = os.open(draft, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    draft.rename(folder / OWNER)  # it is locked from the moment when others can see it
+    return lock
+
+
 class OwnedFolder:
     """A private temporary folder, until `remove`."""
 
     def __init__(self, kind: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
-        draft = self.path / f"{OWNER}.new"
-        self._lock = os.open(draft, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        draft.rename(self.path / OWNER)  # it is locked from the moment when others can see it
+        self._lock = own_folder(self.path)
 
     def remove(self) -> None:
         """Delete the folder with its content. Idempotent."""

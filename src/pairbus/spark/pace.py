@@ -16,7 +16,7 @@ from pairbus.spark.rate_control import DEFAULT_WAIT_S, NO_LIMIT, RateLimit, requ
 from pairbus.spark.rate_file import RateFile
 from pairbus.spark.rate_schedule import RateSchedule
 
-SLICE_S = 0.025
+SLICE_S = 0.05
 """The time between two receives or sends that are paced. With longer ones a rate slightly above the
 limit is not noticed: the last of the credits of a second are gone for live clients only."""
 MIN_DELAY_S = 0.001
@@ -39,6 +39,10 @@ class RatePlan:
     share a schedule."""
     file: Path | None = None
     """The file by which the processes of the driver's machine share the limit."""
+
+    def is_paced(self, now: float) -> bool:
+        """Return True if a limit is known."""
+        return self.limit.batch_rate(now) is not None
 
     def start(self, operation: Literal["receive", "send"]) -> "Pace":
         """Return the pace of the receives or sends of a task, in a worker."""
@@ -112,9 +116,9 @@ class Pace:
             with self.schedule.open() as state:
                 state.give_back(count, rate)
 
-    def note_throttled(self, error: Busy) -> None:
+    def note_throttled(self, error: Busy, sent_at: float | None = None) -> None:
         """Lower the rate after a throttled operation. The next `wait` includes the time that the
-        namespace asks for."""
+        namespace asks for. `sent_at` is the time of the operation; None: it has just been sent."""
         self.throttled += 1
         now = self.now()
         with self.schedule.open() as state:
@@ -124,6 +128,7 @@ class Pace:
             now,
             DEFAULT_WAIT_S if wait_s is None else wait_s,
             None if observed is None else float(observed * self.plan.shares),
+            sent_at=sent_at,
         )
         if self.file is not None:
             self.file.write(self._limit)

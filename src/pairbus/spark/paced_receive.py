@@ -10,7 +10,7 @@ from pairbus.spark.pace import Pace
 MAX_SLICE = 10_000
 """Messages of one receive. Before the next one, a limit may have become known."""
 MAX_THROTTLED_RECEIVES = 3
-"""How often in a row a receive is repeated that the namespace throttles."""
+"""The highest number of throttled receives in a row that are repeated."""
 
 
 def receive_paced(

@@ -39,6 +39,8 @@ class BatchPlan:
     limits: Mapping[str, int] = field(default_factory=dict)
     """The most messages that each queue yields for a destination."""
     rate: RatePlan = field(default_factory=RatePlan)
+    max_tasks: int | None = None
+    """None: as many as there are queues."""
 
     def split(
         self, queues: Sequence[str], partitions: int, number: int, tokens: Tokens = ()
@@ -52,7 +54,7 @@ class BatchPlan:
         """
         if self.first_messages:
             queues = [queue for queue in queues if queue in self.first_messages]
-        partitions = min(partitions, len(queues))
+        partitions = min(partitions, len(queues), self.max_tasks or len(queues))
         max_messages = max(1, self.max_messages // partitions)
         plans = []
         for index in range(partitions):

@@ -69,14 +69,19 @@ class RateLimit:
         """Return the rate for the size of a micro-batch, which may start during a wait."""
         return self._uncapped_rate(max(now, self.resume_at))
 
-    def throttled(self, now: float, wait_s: float, observed: float | None) -> "RateLimit":
+    def throttled(
+        self, now: float, wait_s: float, observed: float | None, *, sent_at: float | None = None
+    ) -> "RateLimit":
         """Return the limit after a throttled operation. `observed` is the number of messages a
         second until then, which may be lower than the rate that was allowed. None: it is not known.
+        `sent_at` is the time of the operation, if its answer was not read at once.
         """
         resume_at = max(self.resume_at, now + min(wait_s, MAX_WAIT_S))
         if now < self.resume_at:
             # Operations that were in flight are throttled too. They say nothing about the rate.
             return RateLimit(self.limit, self.start, self.throttled_at, resume_at)
+        if sent_at is not None and sent_at <= self.throttled_at:
+            return self  # the wait is over, and its answer was read late
         allowed = self._uncapped_rate(now)
         if allowed is None:
             limit = CREDITS_PER_SECOND_STANDARD if observed is None else observed

@@ -15,7 +15,7 @@ from typing import TextIO
 
 OBSERVED_SECONDS = 10
 """The number of seconds of which the one with most messages is the observed rate."""
-MAX_LATE_S = 0.02
+MAX_LATE_S = 0.05
 """The time that operations may catch up: tasks that were late must not do so in one burst."""
 
 

@@ -16,6 +16,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from pairbus.spark.connect_retries import limit_retries
 from pairbus.spark.lost_jvm import hide_lost_jvm
 from pairbus.spark.package_archive import write_archive
 from pairbus.spark.process_folder import process_folder
@@ -29,9 +30,10 @@ ends the query."""
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.quantile": "0.5",
-    "spark.speculation.multiplier": "5",
+    "spark.speculation.multiplier": "3",
     "spark.speculation.minTaskRuntime": "60s",
     "spark.speculation.task.duration.threshold": "60s",
+    "spark.speculation.efficiency.enabled": "false",
 }
 """On a cluster, a task that lasts three times as long as it should runs a second time on another
 executor: the first one may be frozen. A second run that is not needed costs duplicates."""
@@ -135,6 +137,7 @@ def _connect(address: str) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     session = cast(SparkSession, RemoteSession.builder.remote(address).create())
+    limit_retries(cast(Any, session).client)
     _add_package(session)
     configure_streaming(session)
     return session

@@ -67,11 +67,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_messages: int,
         planner: BatchPlanner,
         reader: QueueReader[Any],
+        on_start: Callable[[], None] | None = None,
         on_stop: Callable[[], None] | None = None,
     ) -> None:
-        """`on_stop` is called when the query ends, in the process that plans micro-batches."""
+        """`on_start` is called before the first micro-batch, and `on_stop` when the query ends, in
+        the process that plans micro-batches."""
+        self._on_start = on_start
         self._on_stop = on_stop
-        self._handles_termination = False
+        self._started = False
         self._queues = queues
         self._partitions = max(1, min(partitions, len(queues)))
         self._max_messages = max_messages
@@ -90,7 +93,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        self._handle_termination()
+        self._start()
         plan = self._planner.next_batch(available_now=self._available_now)
         if plan is None:
             return start
@@ -119,10 +122,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._on_stop is not None:
             self._on_stop()
 
-    def _handle_termination(self) -> None:
-        """Call `on_stop` on SIGTERM: with it, Spark ends the process that plans micro-batches."""
+    def _start(self) -> None:
+        """Call `on_start`, once, and let SIGTERM call `on_stop`: with that signal, Spark ends the
+        process that plans micro-batches."""
+        if self._started:
+            return
+        self._started = True
+        if self._on_start is not None:
+            self._on_start()
         on_stop = self._on_stop
-        if on_stop is None or self._handles_termination:
+        if on_stop is None:
             return
 
         def handle(number: int, _: object) -> None:
@@ -130,10 +139,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             os._exit(128 + number)
 
         signal.signal(signal.SIGTERM, handle)
-        self._handles_termination = True
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None, "_plans": {}, "_on_stop": None}
+        return {
+            **self.__dict__,
+            "_planner": None,
+            "_plans": {},
+            "_on_start": None,
+            "_on_stop": None,
+        }
 
 
 class QueuePlanner:

@@ -2,7 +2,7 @@
 their secrets would appear in plans and logs."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourc
 from pyspark.sql.types import StructType
 
 from pairbus.backlog.syphon_control import ControlFile
+from pairbus.spark.owned_folders import own_folder, remove_abandoned_folders
 from pairbus.syphon.detailed_rows import DETAILED_SCHEMA
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.restore import BACKLOG_SCHEMA
@@ -17,6 +18,7 @@ from pairbus.syphon.selection import Selection
 from pairbus.syphon.sink import BacklogSink
 from pairbus.syphon.source import backlog_stream_reader
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.task_slots import TaskSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,12 @@ class ServerFolder:
         self.path.chmod(0o700)
         return self.path
 
+    def own(self) -> None:
+        """Make this process of the server the owner of the folder, and delete the folders of
+        queries that were killed with their server."""
+        own_folder(self.create())
+        remove_abandoned_folders(self.path.parent)
+
     def remove(self) -> None:
         """Delete the folder, in a process of the server."""
         shutil.rmtree(self.path, ignore_errors=True)
@@ -52,9 +60,7 @@ class BacklogSourceFactory:
 
     options: SyphonOptions
     folder: Path | ServerFolder
-    rate_shares: int | None = None
-    """The number of tasks at a time that do not share a machine. 1: all tasks run on one. None: it
-    is not known."""
+    slots: TaskSlots = field(default_factory=TaskSlots)
     selection: Selection | None = None
     """Set if the rows have the columns that a transformation sees."""
 
@@ -82,12 +88,16 @@ class BacklogSource(DataSource):
         return self._factory.source_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        on_stop: Any = None if isinstance(self._folder, Path) else self._folder.remove
+        on_start: Any = None
+        on_stop: Any = None
+        if isinstance(self._folder, ServerFolder):
+            on_start, on_stop = self._folder.own, self._folder.remove
         return backlog_stream_reader(
             self._options,
             self._files,
-            on_stop,
-            rate_shares=self._factory.rate_shares,
+            on_start=on_start,
+            on_stop=on_stop,
+            slots=self._factory.slots,
             control=self._control,
             selection=self._factory.selection,
         )

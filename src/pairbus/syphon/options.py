@@ -57,7 +57,7 @@ class SyphonOptions:
     max_messages_per_trigger: int = 100_000
     """The highest number of messages in a micro-batch."""
     poll: timedelta = timedelta(minutes=15)
-    """How long a receive waits for a message while the backlog is empty. Each one is billed."""
+    """The time for which a receive waits while the backlog is empty. Each receive is billed."""
     archive: str | None = None
     """A folder for files with every moved message, on each machine of the query or shared by them.
     A message may be in it twice, and is never missing; see docs/syphon.md. None: no archive."""
@@ -73,7 +73,7 @@ class SyphonOptions:
     """The syphon is unhealthy if it makes no progress for this long while messages wait."""
 
     missing_destination_grace: timedelta | None = timedelta(hours=1)
-    """How long messages wait in the backlog for a destination that does not exist, counted from the
+    """The time for which messages wait for a destination that does not exist, counted from the
     first attempt of this syphon. Then they are dead-lettered. Zero: at once; None: they wait until
     the destination is created."""
 

@@ -34,11 +34,13 @@ from pairbus.syphon.selection import (
 )
 from pairbus.syphon.status import SyphonStatus, combine, find_problem
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.task_slots import TaskSlots
 from pairbus.syphon.transformation import Transform, select_rows
 
 TRIGGER = "200 milliseconds"
 PROGRESS_SETTING = "spark.sql.streaming.noDataProgressEventInterval"
-"""How often Spark updates the progress of a query that has nothing to do."""
+"""The setting of Spark for the interval between two updates of the progress of a query that has
+nothing to do."""
 SERVER_TMP = Path("/tmp")
 """The parent of temporary folders on a Spark Connect server."""
 NO_EXECUTORS_S = 30.0
@@ -232,9 +234,9 @@ class Syphon:
             if is_transformed:
                 self._selection = SelectionServer(self._folder.path, spark, select)
                 selection = SelectionClient(self._selection.address, options.ttl == "deduct")
-            is_local = is_local_master(spark.sparkContext.master or "")
-            shares = 1 if is_local else spark.sparkContext.defaultParallelism
-            factory = BacklogSourceFactory(options, self._folder.path, shares, selection)
+            context = spark.sparkContext
+            slots = TaskSlots(context.defaultParallelism, is_local_master(context.master or ""))
+            factory = BacklogSourceFactory(options, self._folder.path, slots, selection)
             StatusFiles(self._folder.path).progress.create()
             checkpoint = str(self._folder.path / "checkpoint")
         register_source(spark, name, factory.source_schema, factory)

@@ -36,16 +36,7 @@ def restore(received: ReceivedMessage, now_ms: int | None) -> RestoredMessage:
         problem, description = exc.reason, str(exc)
     except DecodeError as exc:
         problem, description = NOT_A_MESSAGE, str(exc)
-    return RestoredMessage(
-        received.queue,
-        received.lock_token,
-        received.locked_until,
-        session_id,
-        destination,
-        payload,
-        problem,
-        description,
-    )
+    return received.restored(payload, destination, session_id, problem, description)
 
 
 def to_backlog_batch(messages: Sequence[RestoredMessage]) -> pa.RecordBatch:

@@ -5,19 +5,17 @@ process that started the query answers, over a Unix socket in the private folder
 applies the transformation to messages that were peeked.
 """
 
-import contextlib
 import json
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from pairbus.spark.local_server import LocalServer, request
 from pairbus.spark.messages import ReceivedMessage
 from pairbus.syphon.detailed_rows import DETAILED_SCHEMA, DetailedMessage, to_detailed_batch
 from pairbus.syphon.restore import restore
@@ -59,12 +57,9 @@ class SelectionClient:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         try:
-            with Client(self.address, family="AF_UNIX") as connection:
-                connection.send_bytes(sink.getvalue().to_pybytes())
-                if not connection.poll(TIMEOUT_S):
-                    raise TimeoutError(f"no answer within {TIMEOUT_S:g} s")
-                selected = json.loads(connection.recv_bytes())
-        except (OSError, EOFError) as exc:
+            rows_in_arrow = sink.getvalue().to_pybytes()
+            selected = json.loads(request(self.address, rows_in_arrow, timeout_s=TIMEOUT_S))
+        except OSError as exc:
             logger.warning("The filter could not be evaluated: %s", exc)
             selected = None
         if selected is None:
@@ -118,38 +113,21 @@ class SelectionServer:
         self, folder: Path, spark: SparkSession, transform: Callable[[DataFrame], DataFrame]
     ) -> None:
         """`folder` belongs to the user alone."""
-        self.address = str(folder / "selection")
         self._spark = spark
         self._transform = transform
-        self._listener = Listener(self.address, family="AF_UNIX")
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="pairbus selection", daemon=True)
-        self._thread.start()
+        self._server = LocalServer(folder / "selection", self._answer, timeout_s=TIMEOUT_S)
+        self.address = self._server.address
 
     def close(self) -> None:
         """Stop. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        with contextlib.suppress(OSError):  # wakes the thread
-            Client(self.address, family="AF_UNIX").close()
-        self._thread.join(TIMEOUT_S)
-        self._listener.close()
+        self._server.close()
 
-    def _run(self) -> None:
-        while not self._closed:
-            with contextlib.suppress(OSError, EOFError), self._listener.accept() as connection:
-                if not self._closed:
-                    self._answer(connection)
-
-    def _answer(self, connection: Connection) -> None:
-        if not connection.poll(TIMEOUT_S):
-            return
-        table = pa.ipc.open_stream(connection.recv_bytes()).read_all()
+    def _answer(self, rows_in_arrow: bytes) -> bytes:
+        table = pa.ipc.open_stream(rows_in_arrow).read_all()
         selected: list[int] | None
         try:
             selected = _selected(self._spark, self._transform, table)
         except Exception:  # an error of Spark, or of the function of the user
             logger.warning("The filter could not be evaluated.", exc_info=True)
             selected = None
-        connection.send_bytes(json.dumps(selected).encode())
+        return json.dumps(selected).encode()

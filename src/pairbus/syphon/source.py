@@ -27,9 +27,11 @@ from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.settler import MAX_TOKENS
 from pairbus.spark.stream_reader import QueueStreamReader
 from pairbus.spark.usage import UsageRecorder
+from pairbus.syphon.batch_builder import BatchBuilder
 from pairbus.syphon.credit_limit import CreditLimit
 from pairbus.syphon.detailed_rows import DetailedRows
 from pairbus.syphon.drain_rate import DrainRate
+from pairbus.syphon.live_control import LiveControl
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.planner import BacklogPlanner
 from pairbus.syphon.primary_probe import PrimaryProbe, try_connecting
@@ -40,11 +42,14 @@ from pairbus.syphon.sequence_ranges import SequenceRanges
 from pairbus.syphon.session_order import SessionOrder
 from pairbus.syphon.session_peeks import DriverPeeks, SessionPeeks, record_peek, session_of
 from pairbus.syphon.status_file import StatusFiles
+from pairbus.syphon.task_slots import TaskSlots
 from pairbus.usage.operations import OperationKind
 
 MAX_HELD = 500
 """No more messages of a queue are received when so many wait for others of their sessions: each is
 received again."""
+
+NO_SLOTS = TaskSlots()
 
 _unordered: defaultdict[tuple[ClientOptions, str, tuple[str, ...]], SequenceRanges] = defaultdict(
     SequenceRanges
@@ -56,16 +61,16 @@ micro-batches."""
 def backlog_stream_reader(
     options: SyphonOptions,
     files: StatusFiles,
-    on_stop: Callable[[], None] | None = None,
     *,
-    rate_shares: int | None = None,
+    on_start: Callable[[], None] | None = None,
+    on_stop: Callable[[], None] | None = None,
+    slots: TaskSlots = NO_SLOTS,
     control: ControlFile | None = None,
     selection: Selection | None = None,
 ) -> QueueStreamReader:
     """Return the reader of the backlog queues. Each queue is one task, so that a slow one holds up
-    no other, and executors that come late take their part. The rate is divided among
-    `rate_shares` tasks; None: one for each queue. With `selection`, its rows have the columns that
-    a transformation sees."""
+    no other, and executors that come late take their part. With `selection`, its rows
+    have the columns that a transformation sees."""
     usage = options.usage
 
     def select(queue: str, payloads: list[bytes]) -> list[bool]:
@@ -89,30 +94,44 @@ def backlog_stream_reader(
             on_peek=lambda queue, messages: record_peek(usage, queue, messages),
         )
 
-    planner = BacklogPlanner(
+    polls = LongPolls(
+        options.secondary,
+        options.backlog_queues,
+        poll_s=options.poll.total_seconds(),
+        usage=usage,
+        allow_missing=True,  # a pairing may have created fewer queues than it should
+    )
+    reporter = ReaderReporter(files.reader.write, time.time)
+    rate = DrainRate(files.rate, options.max_rate)
+    live_control = LiveControl(options, control)
+    builder = BatchBuilder(
         options,
-        polls=LongPolls(
-            options.secondary,
-            options.backlog_queues,
-            poll_s=options.poll.total_seconds(),
-            usage=usage,
-            allow_missing=True,  # a pairing may have created fewer queues than it should
-        ),
-        emptiness=emptiness_check(select),
-        movable=emptiness_check(select_movable),
+        polls=polls,
         peeks=DriverPeeks(options.secondary, usage, options.only),
         probe=PrimaryProbe(lambda: try_connecting(options.primary)),
-        reporter=ReaderReporter(files.reader.write, time.time),
+        reporter=reporter,
         writer_status=files.writer,
-        rate=DrainRate(files.rate, options.max_rate),
+        rate=rate,
         has_credits=CreditLimit(options.secondary, usage).applies,
-        rate_shares=rate_shares or len(options.backlog_queues),
-        control=control,
+        slots=slots,
+        control=live_control,
+    )
+    planner = BacklogPlanner(
+        options,
+        builder=builder,
+        polls=polls,
+        emptiness=emptiness_check(select),
+        movable=emptiness_check(select_movable),
+        reporter=reporter,
+        writer_status=files.writer,
+        rate=rate,
+        control=live_control,
         is_filtered=bool(options.only) or selection is not None,
     )
     return QueueStreamReader(
         options.backlog_queues,
         partitions=len(options.backlog_queues),
+        on_start=on_start,
         on_stop=on_stop,
         max_messages=options.max_messages_per_trigger,
         planner=planner,

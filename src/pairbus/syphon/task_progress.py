@@ -20,7 +20,7 @@ REPORT_S = 0.5
 """The shortest time between two reports of a task that moves messages."""
 
 Reports = dict[str, dict[str, Outcome]]
-"""What attempts have done so far, by micro-batch and attempt."""
+"""The progress of attempts so far, by micro-batch and attempt."""
 
 
 class TaskProgress:

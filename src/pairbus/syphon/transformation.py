@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pairbus.errors import ConfigurationError
+from pairbus.spark.sessions import is_remote
 from pairbus.syphon.restore import BACKLOG_SCHEMA
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -44,18 +44,30 @@ def select_rows(
     Messages that have to be dead-lettered pass the filters, but not necessarily the function.
     Raises ConfigurationError if the expression or the function is not valid.
     """
-    has_problem = F.col("problem").isNotNull()
+    has_problem = rows["problem"].isNotNull()
     if only:
-        rows = rows.where(F.col("destination").isin(list(only)) | has_problem)
+        rows = rows.where(rows["destination"].isin(list(only)) | has_problem)
     if where is not None:
         try:
             with _without_log():
-                rows = rows.where(F.expr(where) | has_problem)
+                rows = rows.where(_functions(rows).expr(where) | has_problem)
         except PySparkException as exc:
             raise ConfigurationError(f"where is not a valid condition: {_summary(exc)}") from exc
     if transform is None:
         return rows.select(*SINK_COLUMNS)
     return _apply(rows, transform)
+
+
+def _functions(rows: DataFrame) -> Any:
+    """Return the functions for columns of a frame. Those of `pyspark.sql` are for Spark Connect
+    only if an environment variable says so, which a process with other sessions does not set."""
+    if is_remote(rows.sparkSession):
+        from pyspark.sql.connect import functions as remote_functions
+
+        return remote_functions
+    from pyspark.sql import functions
+
+    return functions
 
 
 def _apply(rows: DataFrame, transform: Transform) -> DataFrame:

@@ -46,7 +46,7 @@ class WriterStatus:
     missing_since: dict[str, float] = field(default_factory=dict)
     """The time since when a destination is known not to exist."""
     halvings: dict[str, int] = field(default_factory=dict)
-    """How often a micro-batch with messages for a destination is halved."""
+    """The number of times that a micro-batch with messages for a destination is halved."""
     unsettled: int = 0
     """Messages that were delivered and could not be completed."""
     progress_at: float = 0.0

@@ -1,6 +1,8 @@
 """How long jobs have waited without an executor."""
 
 from pairbus.spark.executors import ExecutorWatch
+from pairbus.spark.sessions import SPECULATION
+from pairbus.syphon.pacing import MAX_BATCH_S
 
 
 class Context:
@@ -45,3 +47,12 @@ def test_spark_that_has_ended_is_not_without_executors() -> None:
         raise ConnectionRefusedError
 
     assert ExecutorWatch("spark://host:7077", fail).seconds_without() == 0
+
+
+def test_second_run_of_a_task_starts_after_three_times_its_aim() -> None:
+    """Not sooner: it costs duplicates. Not later either, if the other tasks last as they should."""
+    aim_s = MAX_BATCH_S
+    assert SPECULATION["spark.speculation.minTaskRuntime"] == f"{3 * aim_s:.0f}s"
+    assert SPECULATION["spark.speculation.task.duration.threshold"] == f"{3 * aim_s:.0f}s"
+    assert float(SPECULATION["spark.speculation.multiplier"]) * aim_s == 3 * aim_s
+    assert SPECULATION["spark.speculation.efficiency.enabled"] == "false"

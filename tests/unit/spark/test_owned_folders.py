@@ -1,12 +1,13 @@
 """Temporary folders of processes that were killed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from pairbus.spark.owned_folders import OwnedFolder, remove_abandoned_folders
+from pairbus.spark.owned_folders import OwnedFolder, own_folder, remove_abandoned_folders
 
 OWNER = """
 import sys
@@ -52,3 +53,13 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     own.remove()
     own.remove()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pairbus-notes", "spark-1234"]
+
+
+def test_folder_that_another_program_has_created_can_be_owned(tmp_path: Path) -> None:
+    folder = tmp_path / "pairbus-syphon-1234"
+    folder.mkdir()
+    lock = own_folder(folder)
+    assert remove_abandoned_folders() == []
+
+    os.close(lock)
+    assert remove_abandoned_folders() == [folder]

@@ -47,3 +47,11 @@ def test_each_queue_with_messages_is_one_task():
     parts = plan.split(QUEUES, partitions=len(QUEUES), number=5)
 
     assert [part.queues for part in parts] == [("q0",), ("q2",), ("q3",)]
+
+
+def test_micro_batch_may_have_fewer_tasks_than_queues():
+    parts = BatchPlan(100, first_messages(*QUEUES), max_tasks=2).split(
+        QUEUES, partitions=len(QUEUES), number=0
+    )
+    assert len(parts) == 2
+    assert {queue for part in parts for queue in part.queues} == set(QUEUES)

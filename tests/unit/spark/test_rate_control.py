@@ -66,6 +66,12 @@ def test_rate_starts_much_lower_after_the_first_throttled_operation():
     assert rate(first, NOW + WAIT_S + RECOVERY_S) == pytest.approx(900)
 
 
+def test_answer_that_was_read_after_the_wait_changes_nothing(limited: RateLimit):
+    later = NOW + WAIT_S + 1
+    assert limited.throttled(later, WAIT_S, 500.0, sent_at=NOW - 0.1) == limited
+    assert limited.throttled(later, WAIT_S, 500.0, sent_at=later - 0.1) != limited
+
+
 def test_namespace_with_credits_starts_at_half_of_them():
     limit = credit_limit(NOW)
     assert rate(limit, NOW) == pytest.approx(CREDITS_PER_SECOND_STANDARD / 2)

@@ -1,7 +1,8 @@
 """The sender: single messages, batches, and several deliveries in flight."""
 
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch
@@ -26,6 +27,8 @@ class PendingDelivery:
 
     done: bool = False
     error: AmqpError | None = None
+    sent_at: float = field(default_factory=time.time)
+    """Seconds since 1970."""
     rejected: bool = False
     """The namespace rejected this delivery. False with an error: the delivery was not answered, or
     was released."""
