@@ -11,7 +11,7 @@ from uuid import uuid4
 from pairbus.backlog.dead_letter_filter import DeadLetterFilter
 from pairbus.backlog.dead_letter_peek import plan_redrive
 from pairbus.backlog.dead_letter_source import DeadLetterSource
-from pairbus.backlog.redrive import check_rate, redrive
+from pairbus.backlog.redrive import redrive
 from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_plan import RedrivePlan
 from pairbus.console.sentence import number
@@ -100,9 +100,8 @@ class RedriveJobs:
         self._closed = False
 
     def start(self, request: RedriveRequest) -> str:
-        """Start a redrive, and return its id. Raises RedriveRefused, and ConfigurationError for a
-        rate that is not valid."""
-        check_rate(request.max_rate)
+        """Start a redrive, and return its id. Raises RedriveRefused, and ConfigurationError if it
+        is unknown where the messages belong."""
         request.source.require_destinations()
         job = RedriveJob(str(uuid4()), request, self._now())
         with self._lock:
