@@ -17,6 +17,7 @@ from pairbus.console.audit import AuditLog, AuditUnavailable
 from pairbus.console.guard import Denied, Guard, Identity
 from pairbus.console.headers import SecuredApplication
 from pairbus.console.login import LoginRoutes
+from pairbus.console.metrics import CONTENT_TYPE, metric_families, render
 from pairbus.console.peeking import PeekRequest, peek_messages
 from pairbus.console.redrives import RedriveRefused
 from pairbus.console.roles import Access, ConsoleRole
@@ -100,6 +101,7 @@ class ConsoleApplication:
             route("/api/stream", self._get_stream, Access.READ),
             route("/api/history", self._get_history, Access.READ),
             route("/api/peek", self._peek, Access.READ),
+            route("/metrics", self._metrics, Access.READ),
             route("/api/reports", self._report, Access.REPORT, "POST"),
             route("/api/syphon", self._syphon, Access.ACT, "POST"),
             route("/api/redrive", self._redrive, Access.ACT, "POST"),
@@ -162,6 +164,10 @@ class ConsoleApplication:
             raise ConfigurationError("since must be a number of seconds.")
         seconds = min(int(text[:9]), MAX_HISTORY_S)
         return JSONResponse(self._state.history.since(seconds, self._state.now()))
+
+    async def _metrics(self, _: Request) -> Response:
+        families = metric_families(self._state.knowledge(self._state.now()))
+        return Response(render(families), headers={"Content-Type": CONTENT_TYPE})
 
     async def _peek(self, request: Request) -> Response:
         identity, query = identity_of(request), request.query_params

@@ -122,7 +122,8 @@ def _backlog(situation: Situation) -> Iterator[_Statement]:
             yield _Statement("bad", "The backlog could not be read.")
         return
     if not waiting:
-        yield _Statement("good", "The backlog is empty.")
+        if not situation.in_state(PathStatus.FAILOVER):  # it fills, and was counted before
+            yield _Statement("good", "The backlog is empty.")
         return
     names = f" for {_names(situation.destinations)}" if situation.destinations else ""
     text = f"{_count(waiting, 'message waits', 'messages wait')}{names}; "

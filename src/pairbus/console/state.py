@@ -50,6 +50,7 @@ class ConsoleState:
         knowledge = self.knowledge(now)
         if self.outage.update(knowledge.is_active, knowledge.failing_since, now):
             self.add_event("An outage began.")
+            self.collector.request()  # the counts are from before
         self._note_namespaces(knowledge)
         self.collector.set_pace(active=knowledge.is_active, watched=self.watchers > 0)
         if self.history.is_due(now):

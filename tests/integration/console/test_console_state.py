@@ -284,3 +284,17 @@ def test_invalid_report_is_refused(site: Site, change: dict[str, Any]):
     values = report(primary_name=site.backlog.name, **change)
 
     assert site.client("sender").post("/api/reports", values).status == 400
+
+
+@pytest.mark.rule("O1")
+def test_metrics_are_for_prometheus(sites: Sites, backlog: Backlog):
+    backlog.put(backlog.path("orders"), numbered(4))
+    viewer = sites.start().client("viewer")
+    inspected(viewer)
+
+    answer = viewer.get("/metrics")
+
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert f'pairbus_backlog_messages{{destination="{backlog.name}-orders"}} 4.0' in (
+        answer.body.decode().splitlines()
+    )

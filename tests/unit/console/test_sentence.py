@@ -102,6 +102,12 @@ def test_sending(changes: dict[str, Any], level: str, sentence: str):
     assert description.sentence.startswith(sentence)
 
 
+def test_backlog_is_not_called_empty_in_failover():
+    description = describe(situation(paths=in_state(PathStatus.FAILOVER)))
+
+    assert description.sentence == "Failover: messages for orders are stored in the backlog."
+
+
 @pytest.mark.parametrize(
     ("syphon", "level", "text"),
     [

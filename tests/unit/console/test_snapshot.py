@@ -11,6 +11,7 @@ from pairbus.backlog.syphon_control import Control
 from pairbus.backlog.syphon_file import SyphonSummary
 from pairbus.console.estimates import MessageEstimate
 from pairbus.console.inspection import NamespaceInspection, SyphonView
+from pairbus.console.metrics import metric_families, render
 from pairbus.console.sender_report import parse_report
 from pairbus.console.senders import SenderEvent, SenderRegistry
 from pairbus.console.snapshot import MAX_EVENTS_SHOWN, MAX_SENDERS_SHOWN, Knowledge, build_snapshot
@@ -137,3 +138,43 @@ def test_lists_are_bounded_and_events_newest_first():
     assert snapshot["events"][0]["text"] == "event 499"
     assert len(snapshot["senders"]) == MAX_SENDERS_SHOWN
     assert snapshot["omitted_senders"] == 3
+
+
+@pytest.mark.rule("O1")
+def test_metrics_have_the_values_of_the_page():
+    knowledge = Knowledge(
+        now=NOW,
+        inspection=inspection(),
+        syphon=SyphonView(summary=SyphonSummary(True, rate=2.5, seconds_to_go=None)),
+        cost={"currency": "USD", "so_far": 1.5, "forecast": 2.0},
+        inspections={"operations": 12},
+        **senders(report(state="failover", path='a"b\\c\nd')),
+    )
+
+    lines = render(metric_families(knowledge)).decode().splitlines()
+
+    assert 'pairbus_path_state{path="a\\"b\\\\c\\nd",state="failover"} 1.0' in lines
+    assert 'pairbus_path_state{path="a\\"b\\\\c\\nd",state="healthy"} 0.0' in lines
+    assert 'pairbus_backlog_messages{destination="orders"} 7.0' in lines
+    assert 'pairbus_backlog_oldest_age_seconds{destination="orders"} 999995.0' in lines
+    assert 'pairbus_backlog_dead_letters{destination="orders",reason="Broken"} 2.0' in lines
+    assert 'pairbus_namespace_available{role="primary"} 1.0' in lines
+    assert 'pairbus_console_senders{state="reporting"} 1.0' in lines
+    assert "pairbus_console_operations_total 12.0" in lines
+    assert "pairbus_drain_rate_per_second 2.5" in lines
+    assert 'pairbus_outage_cost{currency="USD"} 1.5' in lines
+    assert not [line for line in lines if line.startswith("pairbus_drain_time_to_go")]
+    names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.rule("O1")
+def test_unknown_values_are_no_metrics():
+    text = render(metric_families(Knowledge(now=NOW))).decode()
+
+    assert text == (
+        "# HELP pairbus_console_senders Sender processes that report, and those that stopped "
+        "reporting.\n# TYPE pairbus_console_senders gauge\n"
+        'pairbus_console_senders{state="reporting"} 0.0\n'
+        'pairbus_console_senders{state="silent"} 0.0\n'
+    )
