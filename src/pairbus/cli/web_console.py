@@ -333,15 +333,19 @@ def _print_address(out: Console, url: str, link: str | None, ca_file: Path | Non
 
 
 def _log_to(err: Console) -> None:
-    """Print warnings of the console and of its server, without a stack of Python."""
+    """Print warnings of the console and errors of its server, a line each. The server also warns
+    about every malformed request: clients could fill the log with those."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            print_warning(err, record.getMessage())
+            text = record.getMessage().strip()
+            if record.exc_info and record.exc_info[1] is not None:
+                text += f" ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})"
+            print_warning(err, text)
 
-    handler = Handler(logging.WARNING)
-    for name in ("uvicorn", "pairbus"):
+    handler = Handler()
+    for name, level in (("uvicorn", logging.ERROR), ("pairbus", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.addHandler(handler)
-        logger.setLevel(logging.WARNING)
+        logger.setLevel(level)
         logger.propagate = False

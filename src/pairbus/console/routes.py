@@ -35,6 +35,7 @@ class GuardedRoute(Route):
         methods: Collection[str] = ("GET",),
     ) -> None:
         super().__init__(path, endpoint, methods=methods)
+        self.methods = set(methods)  # without HEAD, which would keep a live stream open
         self.access = access
         self._guard = guard
 

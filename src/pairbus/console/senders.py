@@ -138,7 +138,6 @@ class SenderRegistry:
     def accept(self, report: SenderReport, now: float) -> list[SenderCommand]:
         """Take a report, and return the commands for the sender. A command is repeated until the
         sender reports it as done. Raises TooManySenders."""
-        self.expire(now)
         if report.primary_name.lower() != self._primary_name.lower():
             if len(self._foreign) < MAX_COMMANDS:
                 self._foreign[report.host] = now, report.primary_name
@@ -146,6 +145,8 @@ class SenderRegistry:
             return []
         sender = self._senders.get(report.sender_id)
         if sender is None:
+            if len(self._senders) >= MAX_SENDERS:
+                self.expire(now)
             if len(self._senders) >= MAX_SENDERS:
                 raise TooManySenders(f"{MAX_SENDERS:,} senders report already.")
             sender = self._senders[report.sender_id] = ReportingSender(report, now)

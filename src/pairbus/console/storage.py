@@ -42,7 +42,7 @@ class ConsoleDatabase:
             if path is not None:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._connection = sqlite3.connect(name, check_same_thread=False, timeout=5.0)
+            self._connection = sqlite3.connect(name, check_same_thread=False, timeout=1.0)
             self._create()
         except (OSError, sqlite3.Error) as exc:
             raise ConfigurationError(

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -163,6 +164,22 @@ def test_failover_of_a_sender_turns_the_live_page_red(site: Site):
         assert "Cause of the failover: ServiceBusConnectionError: refused" in red["problems"]
         sender.post("/api/reports", report(primary_name=name))
         assert next(snapshot for snapshot in snapshots if snapshot["level"] == "good")
+
+
+def test_hundred_open_pages_get_each_change(site: Site):
+    viewer, sender = site.client("viewer"), site.client("sender")
+    name = site.backlog.name
+    sender.post("/api/reports", report(primary_name=name))
+    snapshot_with(viewer, "level", "good")
+    with ExitStack() as stack:
+        pages = [iter(stack.enter_context(viewer.events())) for _ in range(100)]
+        assert {next(page)["level"] for page in pages} == {"good"}
+
+        sender.post("/api/reports", report(primary_name=name, state="failover"))
+
+        for page in pages:
+            assert next(snapshot for snapshot in page if snapshot["level"] == "bad")
+    wait_until(lambda: site.application.watchers == 0, "the pages to be closed")
 
 
 def test_namespace_that_is_down_is_reported(sites: Sites, monkeypatch: pytest.MonkeyPatch):
