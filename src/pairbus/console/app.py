@@ -18,7 +18,7 @@ from pairbus.console.guard import Denied, Guard, Identity
 from pairbus.console.headers import SecuredApplication
 from pairbus.console.login import LoginRoutes
 from pairbus.console.metrics import CONTENT_TYPE, metric_families, render
-from pairbus.console.peeking import PeekRequest, peek_messages
+from pairbus.console.peeking import PeekBudget, PeekRequest, peek_messages
 from pairbus.console.redrives import RedriveRefused
 from pairbus.console.roles import Access, ConsoleRole
 from pairbus.console.routes import (
@@ -67,6 +67,7 @@ class ConsoleApplication:
         self._stream = SnapshotStream(parts.state)
         self._pages = StaticPages()
         self._peeks = asyncio.Semaphore(MAX_PEEKS)
+        self._peek_budget = PeekBudget()
         self.routes = self._routes()
         starlette = Starlette(
             routes=self.routes,
@@ -185,6 +186,8 @@ class ConsoleApplication:
             money = format_money(price.money(peek.count))
             cost = f"Up to {number(peek.count)} operations, {money} {price.prices.currency}."
             return JSONResponse({"text": peek.description, "cost": cost})
+        if not self._peek_budget.take(peek.count, self._state.now()):
+            raise HTTPException(429, "Too many messages were peeked. Try again in a minute.")
         if peek.bodies:
             details = {"queue": peek.path, "count": peek.count, "dead_letters": peek.dead_letters}
             await self._record("peek at bodies", identity, request, details)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +17,9 @@ from pairbus.servicebus.backlog_paths import backlog_index
 from pairbus.spark.usage import UsageRecorder
 
 MAX_PEEK: Final = 100
+MAX_PER_MINUTE: Final = 1_000
+"""Messages that all users together may peek at in a minute. A Standard namespace has 1,000 credits
+a second, and a drain needs them."""
 MAX_BODY: Final = 16_384
 """Characters of a body that the page gets."""
 
@@ -48,6 +52,22 @@ class PeekRequest:
         kind = "dead letters" if self.dead_letters else "messages"
         what = "with their bodies" if self.bodies else "without their bodies"
         return f"Shows up to {self.count} {kind} of {self.path} {what}, and leaves them there."
+
+
+class PeekBudget:
+    """Bounds the messages that are peeked in a minute. The caller passes the time."""
+
+    def __init__(self) -> None:
+        self._peeks: deque[tuple[float, int]] = deque()
+
+    def take(self, count: int, now: float) -> bool:
+        """Return True if `count` more messages may be peeked."""
+        while self._peeks and not now - 60 < self._peeks[0][0] <= now:
+            self._peeks.popleft()
+        if sum(taken for _, taken in self._peeks) + count > MAX_PER_MINUTE:
+            return False
+        self._peeks.append((now, count))
+        return True
 
 
 def peek_messages(

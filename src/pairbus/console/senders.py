@@ -25,6 +25,8 @@ MAX_EVENTS_KEPT: Final = 200
 MAX_COMMANDS: Final = 100
 """Commands that wait for one sender."""
 MAX_PATHS_SHOWN: Final = 2_000
+MAX_REPORTED_PATHS: Final = 100_000
+"""Paths of all senders together. It bounds the memory."""
 _SEVERITY: Final = (
     PathStatus.HEALTHY,
     PathStatus.DRAINING,
@@ -132,8 +134,9 @@ class SenderRegistry:
         self._foreign: dict[str, tuple[float, str]] = {}
         self.events: deque[SenderEvent] = deque(maxlen=MAX_EVENTS_KEPT)
         """The latest events of all senders."""
-        self.version = 0
-        """Increased with each change that a snapshot shows."""
+        self._path_count = 0
+        self._paths: list[PathSummary] | None = None
+        """The result of `paths`, until the next report."""
 
     def accept(self, report: SenderReport, now: float) -> list[SenderCommand]:
         """Take a report, and return the commands for the sender. A command is repeated until the
@@ -141,36 +144,40 @@ class SenderRegistry:
         if report.primary_name.lower() != self._primary_name.lower():
             if len(self._foreign) < MAX_COMMANDS:
                 self._foreign[report.host] = now, report.primary_name
-            self.version += 1
             return []
         sender = self._senders.get(report.sender_id)
+        before = 0 if sender is None else len(sender.report.paths)
+        if sender is None and len(self._senders) >= MAX_SENDERS:
+            raise TooManySenders(f"{MAX_SENDERS:,} senders report already.")
+        if self._path_count - before + len(report.paths) > MAX_REPORTED_PATHS:
+            raise TooManySenders(f"The senders report {MAX_REPORTED_PATHS:,} paths already.")
         if sender is None:
-            if len(self._senders) >= MAX_SENDERS:
-                self.expire(now)
-            if len(self._senders) >= MAX_SENDERS:
-                raise TooManySenders(f"{MAX_SENDERS:,} senders report already.")
             sender = self._senders[report.sender_id] = ReportingSender(report, now)
+        self._path_count += len(report.paths) - before
+        self._paths = None
         sender.report, sender.reported_at = report, now
         self._take_events(sender)
         if report.closed:
-            del self._senders[report.sender_id]
+            self._remove(report.sender_id)
         sender.commands = {
             id: command
             for id, command in sender.commands.items()
             if id not in report.done and now - command.issued_at <= COMMAND_LIFETIME_S
         }
-        self.version += 1
         return list(sender.commands.values())
 
     def expire(self, now: float) -> None:
         """Remove senders that have not reported for a long time."""
         for id, sender in list(self._senders.items()):
             if now - sender.reported_at > REMOVED_AFTER_S:
-                del self._senders[id]
-                self.version += 1
+                self._remove(id)
         for host, (reported_at, _) in list(self._foreign.items()):
             if now - reported_at > REMOVED_AFTER_S:
                 del self._foreign[host]
+
+    def _remove(self, id: str) -> None:
+        self._path_count -= len(self._senders.pop(id).report.paths)
+        self._paths = None
 
     def mark_healthy(self, path: str, now: float) -> int:
         """Tell all senders that have a path in failover or draining to send to the primary again.
@@ -204,13 +211,15 @@ class SenderRegistry:
 
     def paths(self) -> list[PathSummary]:
         """Return all paths, the most severe state first."""
-        by_path: dict[str, list[ReportedPath]] = {}
-        for sender in self._senders.values():
-            for reported in sender.report.paths:
-                by_path.setdefault(reported.path, []).append(reported)
-        summaries = [_summary(path, reported) for path, reported in by_path.items()]
-        summaries.sort(key=lambda summary: (-_SEVERITY.index(summary.state), summary.path))
-        return summaries[:MAX_PATHS_SHOWN]
+        if self._paths is None:
+            by_path: dict[str, list[ReportedPath]] = {}
+            for sender in self._senders.values():
+                for reported in sender.report.paths:
+                    by_path.setdefault(reported.path, []).append(reported)
+            summaries = [_summary(path, reported) for path, reported in by_path.items()]
+            summaries.sort(key=lambda summary: (-_SEVERITY.index(summary.state), summary.path))
+            self._paths = summaries[:MAX_PATHS_SHOWN]
+        return self._paths
 
     def foreign(self) -> Iterator[tuple[str, str]]:
         """Yield the host and the primary of senders that belong to another pairing."""

@@ -12,7 +12,7 @@ from pairbus.console.actions import FREE, ConsoleActions
 from pairbus.console.estimates import MessageEstimate
 from pairbus.console.inspection import NamespaceInspection
 from pairbus.console.ledger_cost import OutagePrice
-from pairbus.console.peeking import PeekRequest
+from pairbus.console.peeking import PeekBudget, PeekRequest
 from pairbus.console.redrives import RedriveJobs
 from pairbus.console.sender_report import parse_report
 from pairbus.console.senders import SenderRegistry
@@ -221,3 +221,12 @@ def test_peek_by_index_and_by_path():
         request = PeekRequest.parse(TARGET, queue, "5", dead_letters=True, bodies=False)
         assert request.path.lower() == "one/x-servicebus-transfer/1"
         assert "5 dead letters" in request.description
+
+
+def test_messages_that_are_peeked_in_a_minute_are_bounded():
+    budget = PeekBudget()
+
+    assert all(budget.take(100, NOW + n) for n in range(10))
+    assert not budget.take(1, NOW + 30)
+    assert not budget.take(101, NOW + 60)
+    assert budget.take(100, NOW + 60)

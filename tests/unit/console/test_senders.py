@@ -9,6 +9,7 @@ from pairbus.console.sender_report import InvalidReport, parse_report
 from pairbus.console.senders import (
     COMMAND_LIFETIME_S,
     MAX_EVENTS_KEPT,
+    MAX_REPORTED_PATHS,
     MAX_SENDERS,
     REMOVED_AFTER_S,
     SILENT_AFTER_S,
@@ -136,6 +137,18 @@ def test_senders_and_events_are_bounded(registry: SenderRegistry):
     with pytest.raises(TooManySenders):
         accept(registry, sender="one more")
     assert len(registry.events) == MAX_EVENTS_KEPT
+
+
+def test_paths_of_all_senders_together_are_bounded(registry: SenderRegistry):
+    paths = report()["paths"] * 500
+    for number in range(MAX_REPORTED_PATHS // 500):
+        accept(registry, sender=f"s{number}", paths=paths)
+        accept(registry, sender=f"s{number}", paths=paths)  # the same ones again
+
+    with pytest.raises(TooManySenders, match="paths"):
+        accept(registry, sender="one more")
+    accept(registry, sender="s0", closed=True, paths=paths)
+    accept(registry, sender="one more")
 
 
 @pytest.mark.rule("O3")
