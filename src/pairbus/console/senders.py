@@ -75,6 +75,11 @@ class ReportingSender:
         """Return True if the sender is late with its report."""
         return now - self.reported_at > SILENT_AFTER_S
 
+    def needs_attention(self, now: float) -> bool:
+        """Return True if the sender is silent, or if a path is not healthy."""
+        unhealthy = any(path.state is not PathStatus.HEALTHY for path in self.report.paths)
+        return unhealthy or self.is_silent(now)
+
     def to_json(self, now: float) -> dict[str, Any]:
         """Return the sender for the snapshot."""
         report = self.report

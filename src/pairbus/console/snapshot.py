@@ -12,7 +12,8 @@ from pairbus.console.text import clean
 from pairbus.events import PathStatus
 
 MAX_EVENTS_SHOWN: Final = 100
-MAX_SENDERS_SHOWN: Final = 500
+MAX_SENDERS_SHOWN: Final = 200
+"""More would make a snapshot large, and each open page gets one in a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def build_snapshot(knowledge: Knowledge) -> dict[str, Any]:
         "primary": knowledge.primary,
         "secondary": knowledge.secondary,
         "paths": [path.to_json() for path in knowledge.paths],
-        "senders": [sender.to_json(now) for sender in knowledge.senders[:MAX_SENDERS_SHOWN]],
+        "senders": [sender.to_json(now) for sender in _most_urgent(knowledge)],
         "omitted_senders": max(0, len(knowledge.senders) - MAX_SENDERS_SHOWN),
         "queues": [] if inspection is None else inspection.queues_to_json(),
         "destinations": _groups(inspection, "destinations"),
@@ -102,6 +103,15 @@ def build_snapshot(knowledge: Knowledge) -> dict[str, Any]:
         "redrives": list(knowledge.redrives),
         "events": _events(knowledge.events),
     }
+
+
+def _most_urgent(knowledge: Knowledge) -> list[ReportingSender]:
+    """Return the senders to show: first those that are silent or have a path that is not
+    healthy."""
+    senders, now = knowledge.senders, knowledge.now
+    if len(senders) > MAX_SENDERS_SHOWN:
+        senders = tuple(sorted(senders, key=lambda sender: not sender.needs_attention(now)))
+    return list(senders[:MAX_SENDERS_SHOWN])
 
 
 def _groups(inspection: NamespaceInspection | None, name: str) -> list[dict[str, Any]]:

@@ -140,6 +140,16 @@ def test_lists_are_bounded_and_events_newest_first():
     assert snapshot["omitted_senders"] == 3
 
 
+def test_senders_in_failover_are_shown_before_others():
+    reports = [report(sender=f"s{n:04}") for n in range(MAX_SENDERS_SHOWN)]
+
+    snapshot = build_snapshot(
+        Knowledge(now=NOW, **senders(*reports, report(sender="t", state="failover")))
+    )
+
+    assert snapshot["senders"][0]["id"] == "t"
+
+
 @pytest.mark.rule("O1")
 def test_metrics_have_the_values_of_the_page():
     knowledge = Knowledge(
