@@ -61,6 +61,7 @@ def create_console(
     primary = target.secondary if target.primary is None else target.primary
     folder = None if options.ledger is None else str(options.ledger.absolute())
     usage = UsageRecorder.create(folder, primary, target.secondary)
+    usage.flush()  # opens the ledger here, before several threads use it
     ledger = None
     if options.ledger is not None:
         ledger = LedgerTail(options.ledger, frozenset({usage.primary, usage.secondary}))

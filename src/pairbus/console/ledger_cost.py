@@ -1,6 +1,7 @@
 """The cost of an outage so far, from the ledger, which is read as it grows."""
 
 import json
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -28,7 +29,8 @@ class _Sum:
 
 
 class LedgerTail:
-    """Sums up the operations of an outage by minute: pings, backlog and drain."""
+    """Sums up the operations of an outage by minute: pings, backlog and drain. One thread reads
+    the ledger; others may ask for sums."""
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class LedgerTail:
         self._offsets: dict[tuple[int, int], int] = {}
         """The bytes that were read of each file, by device and inode."""
         self._minutes: defaultdict[int, _Sum] = defaultdict(_Sum)
+        self._lock = threading.Lock()
 
     def read(self) -> None:
         """Read the records that were added. Files that cannot be read are left out."""
@@ -60,13 +63,15 @@ class LedgerTail:
                 continue
             if budget <= 0:
                 break
-        for minute in [minute for minute in self._minutes if minute * 60 < oldest]:
-            del self._minutes[minute]
+        with self._lock:
+            for minute in [minute for minute in self._minutes if minute * 60 < oldest]:
+                del self._minutes[minute]
 
     def usage_since(self, time_s: float) -> tuple[int, int]:
         """Return the billable units and the bytes since a time, to the minute."""
         first = int(time_s) // 60
-        sums = [total for minute, total in self._minutes.items() if minute >= first]
+        with self._lock:
+            sums = [total for minute, total in self._minutes.items() if minute >= first]
         return sum(total.units for total in sums), sum(total.bytes for total in sums)
 
     def _read_file(self, path: Path, oldest: float, budget: int) -> int:
@@ -99,7 +104,8 @@ class LedgerTail:
                 "bytes": int(size),
                 "answered": True,
             } if namespace in self._namespaces and purpose in _PURPOSES:
-                total = self._minutes[time_s // 60]
+                with self._lock:
+                    total = self._minutes[time_s // 60]
                 total.units += units
                 total.bytes += size
 
