@@ -21,6 +21,8 @@ from pairbus.servicebus.addresses import format_address
 
 MAX_OWN_EVENTS: Final = 100
 SOURCE: Final = "console"
+FRESH_S: Final = 5.0
+"""The age up to which an inspection is not repeated when an outage begins."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +52,9 @@ class ConsoleState:
         knowledge = self.knowledge(now)
         if self.outage.update(knowledge.is_active, knowledge.failing_since, now):
             self.add_event("An outage began.")
-            self.collector.request()  # the counts are from before
+            inspection = knowledge.inspection
+            if inspection is None or now - inspection.time_ms / 1000 > FRESH_S:
+                self.collector.request()  # the counts are from before
         self._note_namespaces(knowledge)
         self.collector.set_pace(active=knowledge.is_active, watched=self.watchers > 0)
         if self.history.is_due(now):
