@@ -18,6 +18,7 @@ from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol
 from pairbus.emulator import PREMIUM, STANDARD, LocalNamespace
+from pairbus.emulator.tiers import tier_of
 from pairbus.errors import Busy, ConnectionLost, LinkLost, MessageTooLarge, Refused
 from pairbus.servicebus.administration import AdministrationClient, AdministrationOptions
 from pairbus.servicebus.limits import KB, MB
@@ -221,14 +222,19 @@ def test_standard_batch_has_the_limit_of_a_message(start: Start) -> None:
 
 
 def test_sdk_reads_the_tier_of_a_namespace() -> None:
-    for tier, sku in ((STANDARD, "Standard"), (PREMIUM, "Premium")):
+    for tier, sku, units in (
+        (STANDARD, "Standard", None),
+        (PREMIUM, "Premium", 1),
+        (tier_of("premium", 4), "Premium", 4),
+    ):
         with (
             LocalNamespace(tier=tier) as namespace,
             ServiceBusAdministrationClient.from_connection_string(
                 namespace.connection_string, connection_verify=namespace.ca_file
             ) as administration,
         ):
-            assert administration.get_namespace_properties().messaging_sku == sku
+            properties = administration.get_namespace_properties()
+            assert (properties.messaging_sku, properties.messaging_units) == (sku, units)
             created = administration.create_queue("q")
             assert created.max_message_size_in_kilobytes == tier.default_message_kb
 

@@ -34,6 +34,7 @@ from pairbus.emulator.entities.runtime_properties import RuntimeProperties
 from pairbus.emulator.filters.rules import Rule
 from pairbus.emulator.tiers import NamespaceTier
 from pairbus.servicebus.atom import property_name, property_text
+from pairbus.servicebus.limits import BYTES_PER_SECOND_PREMIUM
 from pairbus.servicebus.xml_namespaces import ATOM, COUNTS, INSTANCE, SERVICE
 
 ENTRY_TYPE = "application/atom+xml;type=entry;charset=utf-8"
@@ -114,14 +115,20 @@ def rule_entry(subscription_path: str, rule: Rule, created_at: datetime) -> Atom
 def namespace_entry(endpoint: ApiEndpoint, created_at: datetime, tier: NamespaceTier) -> AtomEntry:
     """Return the entry of the namespace. The SDK knows no tier `unlimited`, which is Premium:
     it has no credits."""
-    has_credits = tier.credits_per_second is not None
+    sku = [write_element("MessagingSKU", "Standard")]
+    if tier.credits_per_second is None:
+        units = (tier.bytes_per_second or BYTES_PER_SECOND_PREMIUM) // BYTES_PER_SECOND_PREMIUM
+        sku = [
+            write_element("MessagingSKU", "Premium"),
+            write_element("MessagingUnits", str(units)),
+        ]
     return AtomEntry(
         title=endpoint.namespace,
         path="$namespaceinfo",
         content=write_element(
             "NamespaceInfo",
             write_element("CreatedTime", _format_time(created_at)),
-            write_element("MessagingSKU", "Standard" if has_credits else "Premium"),
+            *sku,
             write_element("ModifiedTime", _format_time(created_at)),
             write_element("Name", escape_text(endpoint.namespace)),
             write_element("NamespaceType", "Messaging"),
