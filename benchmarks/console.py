@@ -92,7 +92,8 @@ def _loaded(
 
 async def _load(console: ConsoleProcess, pages: int, latencies: list[float]) -> float:
     """Run the senders and pages, and return the CPU time of the console in percent."""
-    watchers = [asyncio.create_task(_watch(console)) for _ in range(pages)]
+    snapshots = [0] * pages
+    watchers = [asyncio.create_task(_watch(console, snapshots, n)) for n in range(pages)]
     warm = asyncio.get_running_loop().time() + REPORT_S
     senders = [
         asyncio.create_task(_send(console, number, warm, latencies)) for number in range(SENDERS)
@@ -105,6 +106,8 @@ async def _load(console: ConsoleProcess, pages: int, latencies: list[float]) -> 
     for watcher in watchers:
         watcher.cancel()
     await asyncio.gather(*watchers, return_exceptions=True)
+    if min(snapshots, default=LOADED_S) < LOADED_S / 4:
+        raise AssertionError(f"a page got {min(snapshots)} snapshots only")
     return load
 
 
@@ -144,16 +147,16 @@ def _request(console: ConsoleProcess, number: int, count: int) -> bytes:
     return head.encode() + body
 
 
-async def _watch(console: ConsoleProcess) -> None:
-    """Read the live stream as one page."""
+async def _watch(console: ConsoleProcess, snapshots: list[int], number: int) -> None:
+    """Read the live stream as one page, and count its snapshots."""
     reader, writer = await asyncio.open_connection("127.0.0.1", console.port)
     writer.write(
         "GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"Authorization: Bearer {console.viewer_token}\r\n\r\n".encode()
     )
     try:
-        while await reader.read(1 << 20):
-            pass
+        while data := await reader.read(1 << 20):
+            snapshots[number] += data.count(b"event: state")
     finally:
         writer.close()
 
