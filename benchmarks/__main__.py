@@ -16,7 +16,17 @@ from pathlib import Path
 from time import perf_counter
 from types import ModuleType
 
-from benchmarks import amqp_engine, cost, emulator, ledger, pairing, syphon, telemetry, throttling
+from benchmarks import (
+    amqp_engine,
+    console,
+    cost,
+    emulator,
+    ledger,
+    pairing,
+    syphon,
+    telemetry,
+    throttling,
+)
 from benchmarks.harness import Figure, table
 from benchmarks.results import SubjectResult, bench_settings, save
 from benchmarks.surroundings import load, surroundings
@@ -32,6 +42,7 @@ SUBJECTS: dict[str, tuple[ModuleType, Measure]] = {
     "syphon": (syphon, syphon.figures),
     "throttling": (throttling, throttling.figures),
     "cost": (cost, cost.figures),
+    "console": (console, lambda rounds: console.figures()),
 }
 
 

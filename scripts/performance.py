@@ -29,6 +29,7 @@ TITLES = {
     "syphon": "The syphon",
     "throttling": "A drain beside live traffic",
     "cost": "The cost report",
+    "console": "The console",
 }
 
 HEAD = """# Performance

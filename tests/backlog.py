@@ -104,10 +104,10 @@ class Backlog:
         self.primary.create_queue(path, **settings)
         return path
 
-    def add_queue(self, index: int) -> int:
+    def add_queue(self, index: int, **settings: Any) -> int:
         """Create another backlog queue. Return its position for `put` and `locked`."""
         path = backlog_path(self.name, index)
-        self.secondary.create_queue(path)
+        self.secondary.create_queue(path, **settings)
         self.queues.append(path)
         return len(self.queues) - 1
 

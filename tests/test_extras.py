@@ -17,7 +17,11 @@ from pairbus.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120.0
-SHARED = {"report": {"pandas", "pyarrow", "pyspark"}, "websocket": {"websockets"}}
+SHARED = {
+    "console": {"h11", "rich", "typer"},
+    "report": {"pandas", "pyarrow", "pyspark"},
+    "websocket": {"websockets"},
+}
 """Modules that an extra installs, but for which `EXTRAS` names another one."""
 
 BLOCK = """
@@ -48,6 +52,7 @@ def check(command, *path):
 
 check(get_command(app))
 """
+SECONDARY = "Endpoint=sb://b.example/;SharedAccessKeyName=k;SharedAccessKey=a2V5"
 EMULATOR = """
 from pairbus.emulator import EmulatorProcess, LocalNamespace
 with LocalNamespace() as namespace:
@@ -82,6 +87,7 @@ def run_with(extra: str, program: str, *arguments: str) -> "subprocess.Completed
     ("extra", "program"),
     [
         ("cli", HELP),
+        ("console", "import pairbus.console.assembly, pairbus.console.running"),
         ("emulator", EMULATOR),
         ("report", "import pairbus.cost.report, pairbus.cost.page, pairbus.cost.plots"),
         ("spark", "import pairbus.syphon, pairbus.cost.report"),
@@ -104,6 +110,12 @@ def test_extra_works_by_itself(extra: str, program: str) -> None:
             COMMAND,
             ("emulator",),
             "This command needs the package lark. Run: pip install 'pairbus[emulator]'",
+        ),
+        (
+            "cli",
+            COMMAND,
+            ("console", "--secondary", SECONDARY, "--primary-name", "orders"),
+            "This command needs the package starlette. Run: pip install 'pairbus[console]'",
         ),
         (  # before it starts or stops any namespace
             "cli",

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "pairbus"
 
 LAYERS = [
     {"cli", "__main__", "aio"},
-    {"drill"},
+    {"console", "drill"},
     {"syphon", "backlog", "cost", "pairing", "emulator"},
     {"spark", "usage", "telemetry"},
     {"transfer"},
@@ -29,12 +29,14 @@ LAYER = {package: depth for depth, packages in enumerate(LAYERS) for package in 
 # pairbus/__init__.py: imported with every module, so it must not bring in Spark or the emulator.
 TOP = "__init__"
 INIT = "__init__.py"
-NOT_IN_TOP = {"cli", "emulator", "syphon"}
+NOT_IN_TOP = {"cli", "console", "emulator", "syphon"}
 
 # Third-party libraries, and the only places that may import them.
 PLACES = {
     "azure": ("pairing/", "drill/", "amqp/client/default_credential.py"),
-    "sqlite3": ("emulator/storage/",),
+    "sqlite3": ("emulator/storage/", "console/storage.py"),
+    "starlette": ("console/",),
+    "uvicorn": ("console/",),
     "opentelemetry": ("telemetry/",),
     "pyspark": ("spark/", "syphon/", "cost/report/", "backlog/redrive_on_spark.py"),
 }
@@ -286,8 +288,8 @@ def test_import_inside_a_function_that_starts_the_syphon_makes_no_cycle():
 
 
 def test_complaint_names_file_line_and_import():
-    broken = violations({"usage/ledger.py": "x = 1\n\nimport sqlite3"})
+    broken = violations({"usage/ledger.py": "x = 1\n\nimport starlette"})
 
     assert list(broken) == [
-        "usage/ledger.py:3 imports sqlite3: sqlite3 belongs in emulator/storage/ only"
+        "usage/ledger.py:3 imports starlette: starlette belongs in console/ only"
     ]

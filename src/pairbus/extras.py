@@ -1,6 +1,9 @@
 """The extras of pairbus: optional packages, and the hint for one that is not installed."""
 
 EXTRAS = {
+    "anyio": "console",
+    "starlette": "console",
+    "uvicorn": "console",
     "rich": "cli",
     "typer": "cli",
     "cryptography": "emulator",

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pairbus import __version__
-from pairbus.cli import backlog, cost, dead_letters, drill, emulator, status, syphon
+from pairbus.cli import backlog, cost, dead_letters, drill, emulator, status, syphon, web_console
 
 app = typer.Typer(
     name="pairbus",
@@ -20,6 +20,7 @@ app.command(epilog=status.EXAMPLE)(status.status)
 app.add_typer(backlog.app, name="backlog")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(syphon.app, name="syphon")
+app.add_typer(web_console.app, name="console")
 app.command(epilog=drill.EXAMPLE)(drill.drill)
 app.add_typer(cost.app, name="cost", epilog=cost.EXAMPLE)
 app.add_typer(emulator.app, name="emulator")

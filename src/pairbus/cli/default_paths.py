@@ -26,3 +26,9 @@ def redrive_folder() -> Path:
     """Return `$XDG_STATE_HOME/pairbus/redrive`, where redrives keep their plans until they are
     finished."""
     return _state_folder() / "redrive"
+
+
+def console_folder() -> Path:
+    """Return `$XDG_STATE_HOME/pairbus/console`, where the console keeps its key, history, sessions
+    and audit log."""
+    return _state_folder() / "console"

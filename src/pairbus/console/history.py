@@ -1,0 +1,87 @@
+"""Samples of the backlog, its drain and throttling, for the charts of the last hours."""
+
+from bisect import bisect_left
+from collections import deque
+from typing import Any, Final, NamedTuple
+
+from pairbus.console.storage import ConsoleDatabase
+
+SAMPLE_S: Final = 10
+"""The time between two samples."""
+KEPT_S: Final = 24 * 3600
+MAX_POINTS: Final = 1_000
+"""Points of an answer. More samples are thinned out."""
+
+
+class HistorySample(NamedTuple):
+    """The numbers of one moment."""
+
+    time: int
+    """Unix time in seconds."""
+    backlog: int | None
+    rate: float | None
+    throttled: int
+    """Throttled messages since the sample before."""
+
+
+class History:
+    """The samples of the last 24 hours, in memory and in the database."""
+
+    def __init__(self, database: ConsoleDatabase, now: float) -> None:
+        self._database = database
+        rows = database.read(
+            "SELECT time, backlog, rate, throttled FROM samples WHERE time >= ? ORDER BY time",
+            (int(now) - KEPT_S,),
+        )
+        self._samples = deque(map(HistorySample._make, rows), maxlen=KEPT_S // SAMPLE_S)
+        self._throttled: int | None = None
+
+    def is_due(self, now: float) -> bool:
+        """Return True if it is time for another sample."""
+        last = self._samples[-1].time if self._samples else 0
+        return not last <= now < last + SAMPLE_S  # also after the clock was set back
+
+    def add(self, now: float, backlog: int | None, rate: float | None, throttled: int) -> None:
+        """Add a sample. `throttled` is the total of all senders: it falls when one ends."""
+        before = throttled if self._throttled is None else self._throttled
+        self._throttled = throttled
+        sample = HistorySample(int(now), backlog, rate, max(0, throttled - before))
+        while self._samples and self._samples[-1].time >= sample.time:
+            self._samples.pop()
+        self._samples.append(sample)
+        self._database.write(
+            ("INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?)", sample),
+            ("DELETE FROM samples WHERE time < ? OR time > ?", (int(now) - KEPT_S, int(now))),
+        )
+
+    def since(self, seconds: float, now: float) -> dict[str, list[Any]]:
+        """Return the samples of the last seconds, as columns."""
+        samples = list(self._samples)
+        first = bisect_left(samples, now - seconds, key=lambda sample: sample.time)
+        chosen = thin_out(samples[first:], MAX_POINTS)
+        return {
+            "times": [sample.time for sample in chosen],
+            "backlog": [sample.backlog for sample in chosen],
+            "rate": [sample.rate for sample in chosen],
+            "throttled": [sample.throttled for sample in chosen],
+        }
+
+
+def thin_out(samples: list[HistorySample], limit: int) -> list[HistorySample]:
+    """Return at most `limit` samples. Each stands for some neighbours: the largest backlog and
+    rate, and the sum of throttled messages, so that no peak is lost."""
+    step = -(-len(samples) // limit)
+    if step <= 1:
+        return samples
+    return [_merge(samples[start : start + step]) for start in range(0, len(samples), step)]
+
+
+def _merge(samples: list[HistorySample]) -> HistorySample:
+    backlog = [sample.backlog for sample in samples if sample.backlog is not None]
+    rates = [sample.rate for sample in samples if sample.rate is not None]
+    return HistorySample(
+        samples[-1].time,
+        max(backlog, default=None),
+        max(rates, default=None),
+        sum(sample.throttled for sample in samples),
+    )

@@ -1,0 +1,191 @@
+"""The sentence on top of the page, its level, and the problems in words. No I/O."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from pairbus.console.text import clean
+from pairbus.events import PathStatus
+
+Level = Literal["good", "warning", "bad"]
+_ORDER: Final[tuple[Level, ...]] = ("good", "warning", "bad")
+_THIN_SPACE: Final = "\u202f"
+"""Separates thousands, and does not break lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """The facts that decide about the level and the sentence."""
+
+    paths: Mapping[PathStatus, Sequence[str]] = field(default_factory=dict)
+    causes: tuple[str, ...] = ()
+    senders: int = 0
+    silent: int = 0
+    without_secondary: int = 0
+    """Senders that report, and that cannot reach the secondary."""
+    foreign: tuple[tuple[str, str], ...] = ()
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """The problem of each namespace that the console cannot reach, by role."""
+    inspected: bool = False
+    waiting: int | None = None
+    destinations: tuple[str, ...] = ()
+    """The largest first."""
+    backlog_problem: str | None = None
+    queue_mismatch: str | None = None
+    dead_letters: int = 0
+    syphon: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def in_state(self, status: PathStatus) -> Sequence[str]:
+        """Return the paths in a state."""
+        return self.paths.get(status, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The level, the sentence and the problems."""
+
+    level: Level
+    sentence: str
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    level: Level
+    text: str
+
+
+def describe(situation: Situation) -> Description:
+    """Describe a situation. The sentence says if sending works, and what waits."""
+    statements = [_sending(situation), *_backlog(situation)]
+    problems = [*_problems(situation)]
+    level = max((each.level for each in (*statements, *problems)), key=_ORDER.index)
+    return Description(
+        level,
+        " ".join(statement.text for statement in statements),
+        tuple(problem.text for problem in problems),
+    )
+
+
+def number(value: int) -> str:
+    """Return a number with thin spaces between thousands."""
+    return f"{value:,}".replace(",", _THIN_SPACE)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words: 40 s, 4 min, 2.5 h, 3 days."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{round(seconds / 86400)} days"
+
+
+def _sending(situation: Situation) -> _Statement:
+    failed, suspect = (
+        situation.in_state(status) for status in (PathStatus.FAILOVER, PathStatus.SUSPECT)
+    )
+    if failed:
+        if situation.without_secondary:
+            return _Statement(
+                "bad",
+                f"Sending fails for {_names(failed)}: neither namespace is available to "
+                f"{_count(situation.without_secondary, 'sender', 'senders')}.",
+            )
+        return _Statement(
+            "bad", f"Failover: messages for {_names(failed)} are stored in the backlog."
+        )
+    if suspect:
+        return _Statement("bad", f"Sends to {_names(suspect)} fail; failover follows.")
+    if not situation.senders:
+        return _without_senders(situation)
+    if situation.senders == situation.silent:
+        return _Statement("bad", "It is not known if sending works: all senders are silent.")
+    return _Statement("good", "Sending works.")
+
+
+def _without_senders(situation: Situation) -> _Statement:
+    if "primary" in situation.unavailable:
+        return _Statement("bad", "The primary is not available. No sender reports.")
+    if not situation.inspected:
+        return _Statement("warning", "Nothing is known yet. No sender reports.")
+    return _Statement("good", "The namespaces are available. No sender reports.")
+
+
+def _backlog(situation: Situation) -> Iterator[_Statement]:
+    waiting, syphon = situation.waiting, situation.syphon
+    if waiting is None:
+        if situation.inspected:
+            yield _Statement("bad", "The backlog could not be read.")
+        return
+    if not waiting:
+        if not situation.in_state(PathStatus.FAILOVER):  # it fills, and was counted before
+            yield _Statement("good", "The backlog is empty.")
+        return
+    names = f" for {_names(situation.destinations)}" if situation.destinations else ""
+    text = f"{_count(waiting, 'message waits', 'messages wait')}{names}; "
+    if syphon.get("running"):
+        level: Level = "warning"
+        if syphon.get("paused"):
+            text += "the syphon is paused."
+        elif syphon.get("seconds_to_go") is not None:
+            text += f"the drain needs about {duration(syphon['seconds_to_go'])}."
+        elif not syphon.get("healthy"):
+            level, text = "bad", f"{text}the syphon makes no progress."
+        else:
+            text += "the syphon is running."
+    elif syphon.get("known"):
+        level, text = "bad", f"{text}no syphon is running."
+    else:
+        level, text = "warning", f"{text}it is not known if a syphon is running."
+    yield _Statement(level, text)
+
+
+def _problems(situation: Situation) -> Iterator[_Statement]:
+    for role, problem in situation.unavailable.items():
+        yield _Statement("bad", f"The {role} is not available: {clean(problem)}.")
+    if situation.without_secondary and not situation.in_state(PathStatus.FAILOVER):
+        senders = _count(situation.without_secondary, "sender", "senders")
+        yield _Statement("bad", f"The secondary is not available to {senders}.")
+    for cause in dict.fromkeys(situation.causes[:3]):
+        yield _Statement("warning", f"Cause of the failover: {cause}")
+    if (draining := situation.in_state(PathStatus.DRAINING)) and not situation.waiting:
+        yield _Statement("warning", f"{_names(draining)}: failback follows.")
+    elif draining:
+        yield _Statement(
+            "warning", f"{_names(draining)}: the primary is back, and the backlog is drained first."
+        )
+    syphon = situation.syphon
+    if syphon.get("problem") and (syphon.get("running") or situation.waiting):
+        yield _Statement("bad", f"Syphon: {syphon['problem']}.")
+    if situation.backlog_problem is not None:
+        yield _Statement("bad", f"Backlog: {clean(situation.backlog_problem)}.")
+    if situation.dead_letters:
+        messages = _count(situation.dead_letters, "message is", "messages are")
+        yield _Statement("warning", f"{messages} dead-lettered.")
+    if situation.silent:
+        silent = _count(situation.silent, "sender has", "senders have")
+        yield _Statement("warning", f"{silent} stopped reporting.")
+    if situation.queue_mismatch is not None:
+        yield _Statement("warning", clean(situation.queue_mismatch, 1000))
+    for host, primary in situation.foreign[:3]:
+        yield _Statement(
+            "warning",
+            f"The sender on {host} reports the pairing {primary!r}, which this console does not "
+            "show.",
+        )
+    for problem in situation.problems:
+        yield _Statement("warning", problem)
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return the first name, and the number of others."""
+    others = len(names) - 1
+    return names[0] if not others else f"{names[0]} and {_count(others, 'other', 'others')}"
+
+
+def _count(value: int, singular: str, plural: str) -> str:
+    return f"{number(value)} {singular if value == 1 else plural}"

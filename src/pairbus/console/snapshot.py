@@ -1,0 +1,160 @@
+"""The snapshot that the page shows: all that is known, with a level and a sentence. No I/O."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pairbus.backlog.json_values import iso_time
+from pairbus.console.inspection import NamespaceInspection, SyphonView
+from pairbus.console.senders import PathSummary, ReportingSender, SenderEvent
+from pairbus.console.sentence import Situation, describe
+from pairbus.console.text import clean
+from pairbus.events import PathStatus
+
+MAX_EVENTS_SHOWN: Final = 100
+MAX_SENDERS_SHOWN: Final = 200
+"""More would make a snapshot large, and each open page gets one in a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """Everything that the console knows at one moment."""
+
+    now: float
+    primary: str | None = None
+    """The host of the primary, if it is known."""
+    secondary: str | None = None
+    paths: tuple[PathSummary, ...] = ()
+    senders: tuple[ReportingSender, ...] = ()
+    foreign_senders: tuple[tuple[str, str], ...] = ()
+    """Host and primary of senders that belong to another pairing."""
+    inspection: NamespaceInspection | None = None
+    syphon: SyphonView = field(default_factory=SyphonView)
+    cost: Mapping[str, Any] | None = None
+    inspections: Mapping[str, Any] = field(default_factory=dict)
+    """The cost of the console itself: operations, per_hour, interval_s."""
+    redrives: tuple[Mapping[str, Any], ...] = ()
+    events: tuple[SenderEvent, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Problems of the console itself."""
+
+    @property
+    def backlog_messages(self) -> int | None:
+        """The number of messages in the backlog, from the newer of the inspection and the syphon's
+        status file, or None if it is unknown."""
+        inspection, summary = self.inspection, self.syphon.summary
+        counted = None
+        if inspection is not None and inspection.backlog is not None:
+            counted = inspection.backlog.messages
+        if summary is None or summary.remaining is None or not summary.running:
+            return counted
+        is_newer = inspection is None or (self.syphon.time_ms or 0) > inspection.time_ms
+        return summary.remaining if counted is None or is_newer else counted
+
+    @property
+    def is_active(self) -> bool:
+        """True in an outage: a path is not healthy, or messages wait."""
+        unhealthy = any(path.state is not PathStatus.HEALTHY for path in self.paths)
+        primary = None if self.inspection is None else self.inspection.probes.get("primary")
+        unavailable = primary is not None and not primary.available
+        return unhealthy or unavailable or bool(self.backlog_messages)
+
+    @property
+    def failing_since(self) -> float | None:
+        """The time at which the first path failed that is not healthy, or None."""
+        times = [path.since_ms for path in self.paths if path.state is not PathStatus.HEALTHY]
+        return min(times) / 1000 if times else None
+
+    @property
+    def throttled(self) -> int:
+        """The number of messages of all senders that a namespace throttled."""
+        return sum(sender.report.throttled for sender in self.senders)
+
+
+def build_snapshot(knowledge: Knowledge) -> dict[str, Any]:
+    """Return the snapshot without the role of the viewer."""
+    inspection, now = knowledge.inspection, knowledge.now
+    backlog = None if inspection is None else inspection.backlog
+    situation = _situation(knowledge)
+    description = describe(situation)
+    return {
+        "time": iso_time(int(now * 1000)),
+        "level": description.level,
+        "sentence": description.sentence,
+        "problems": list(description.problems),
+        "primary": knowledge.primary,
+        "secondary": knowledge.secondary,
+        "paths": [path.to_json() for path in knowledge.paths],
+        "senders": [sender.to_json(now) for sender in _most_urgent(knowledge)],
+        "omitted_senders": max(0, len(knowledge.senders) - MAX_SENDERS_SHOWN),
+        "queues": [] if inspection is None else inspection.queues_to_json(),
+        "destinations": _groups(inspection, "destinations"),
+        "backlog": {
+            "messages": knowledge.backlog_messages,
+            "counted_at": None if inspection is None else iso_time(inspection.time_ms),
+            "sampled": backlog is not None and backlog.more_messages,
+            "estimated": inspection is not None and inspection.estimated,
+        },
+        "syphon": knowledge.syphon.to_json(),
+        "dead_letters": _groups(inspection, "dead_letters"),
+        "throttled": {"calls": knowledge.throttled},
+        "cost": knowledge.cost,
+        "looks": dict(knowledge.inspections),
+        "redrives": list(knowledge.redrives),
+        "events": _events(knowledge.events),
+    }
+
+
+def _most_urgent(knowledge: Knowledge) -> list[ReportingSender]:
+    """Return the senders to show: first those that are silent or have a path that is not
+    healthy."""
+    senders, now = knowledge.senders, knowledge.now
+    if len(senders) > MAX_SENDERS_SHOWN:
+        senders = tuple(sorted(senders, key=lambda sender: not sender.needs_attention(now)))
+    return list(senders[:MAX_SENDERS_SHOWN])
+
+
+def _groups(inspection: NamespaceInspection | None, name: str) -> list[dict[str, Any]]:
+    if inspection is None:
+        return []
+    if name == "destinations":
+        return [group.destination_to_json() for group in inspection.destinations]
+    return [group.dead_letters_to_json() for group in inspection.dead_letters]
+
+
+def _events(events: Iterable[SenderEvent]) -> list[dict[str, Any]]:
+    newest = sorted(events, key=lambda event: event.time_ms, reverse=True)[:MAX_EVENTS_SHOWN]
+    return [
+        {"time": iso_time(event.time_ms), "source": event.source, "text": event.text}
+        for event in newest
+    ]
+
+
+def _situation(knowledge: Knowledge) -> Situation:
+    inspection = knowledge.inspection
+    probes = {} if inspection is None else inspection.probes
+    backlog = None if inspection is None else inspection.backlog
+    reporting = [sender for sender in knowledge.senders if not sender.is_silent(knowledge.now)]
+    destinations = () if inspection is None else inspection.destinations
+    return Situation(
+        paths={
+            status: tuple(clean(path.path) for path in knowledge.paths if path.state is status)
+            for status in PathStatus
+        },
+        causes=tuple(path.cause for path in knowledge.paths if path.cause is not None),
+        senders=len(knowledge.senders),
+        silent=len(knowledge.senders) - len(reporting),
+        without_secondary=sum(not sender.report.secondary_available for sender in reporting),
+        foreign=tuple((clean(host), clean(primary)) for host, primary in knowledge.foreign_senders),
+        unavailable={
+            role: probe.problem for role, probe in probes.items() if probe.problem is not None
+        },
+        inspected=inspection is not None,
+        waiting=knowledge.backlog_messages,
+        destinations=tuple(clean(group.destination or "an unknown path") for group in destinations),
+        backlog_problem=None if backlog is None else backlog.problem,
+        queue_mismatch=None if backlog is None else backlog.queue_mismatch,
+        dead_letters=0 if backlog is None else backlog.dead_lettered or 0,
+        syphon=knowledge.syphon.to_json(),
+        problems=knowledge.problems,
+    )

@@ -1,0 +1,68 @@
+"""The samples of the charts."""
+
+from pathlib import Path
+
+import pytest
+
+from pairbus.console.history import KEPT_S, MAX_POINTS, SAMPLE_S, History, HistorySample, thin_out
+from pairbus.console.storage import ConsoleDatabase
+
+pytestmark = pytest.mark.rule("O2")
+
+NOW = 1_000_000.0
+
+
+def test_history_returns_the_last_seconds_as_columns():
+    history = History(ConsoleDatabase(None), NOW)
+    for n in range(4):
+        history.add(NOW + n * SAMPLE_S, n, n / 2, 10 * n)
+
+    assert history.since(2 * SAMPLE_S, NOW + 3 * SAMPLE_S) == {
+        "times": [1_000_010, 1_000_020, 1_000_030],
+        "backlog": [1, 2, 3],
+        "rate": [0.5, 1.0, 1.5],
+        "throttled": [10, 10, 10],
+    }
+
+
+def test_history_survives_a_restart(tmp_path: Path):
+    path = tmp_path / "console.sqlite3"
+    database = ConsoleDatabase(path)
+    History(database, NOW).add(NOW, 5, None, 0)
+    database.close()
+
+    history = History(ConsoleDatabase(path), NOW + 60)
+
+    assert history.since(3600, NOW + 60)["backlog"] == [5]
+    assert History(ConsoleDatabase(path), NOW + KEPT_S + 1).since(10**9, NOW)["times"] == []
+
+
+def test_sample_is_due_after_ten_seconds_and_when_the_clock_was_set_back():
+    history = History(ConsoleDatabase(None), NOW)
+
+    assert history.is_due(NOW)
+    history.add(NOW, 1, None, 0)
+    assert not history.is_due(NOW + SAMPLE_S - 1)
+    assert history.is_due(NOW + SAMPLE_S)
+    assert history.is_due(NOW - 5000)
+    history.add(NOW - 5000, 2, None, 0)
+    assert history.since(10**9, NOW)["backlog"] == [2]
+
+
+def test_total_of_throttled_messages_falls_when_a_sender_ends():
+    history = History(ConsoleDatabase(None), NOW)
+    for n, total in enumerate((100, 130, 20, 25)):
+        history.add(NOW + n * SAMPLE_S, 0, 0.0, total)
+
+    assert history.since(3600, NOW + 60)["throttled"] == [0, 30, 0, 5]
+
+
+def test_many_samples_are_thinned_out_without_losing_a_peak():
+    samples = [HistorySample(n, 900 if n == 4_321 else 1, None, 1) for n in range(8_640)]
+
+    thinned = thin_out(samples, MAX_POINTS)
+
+    assert len(thinned) <= MAX_POINTS
+    assert max(sample.backlog or 0 for sample in thinned) == 900
+    assert sum(sample.throttled for sample in thinned) == 8_640
+    assert thinned[-1].time == 8_639
