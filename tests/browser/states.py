@@ -95,7 +95,7 @@ def failover() -> Snapshot:
     return healthy() | {
         "level": "bad",
         "sentence": "The primary is down. Sends go to the backlog: "
-        "12 430 messages wait for orders and invoices.",
+        "12\u202f430 messages wait for orders and invoices.",
         "problems": [f"orders: failover for 4 min in 3 of 3 senders ({CAUSE})"],
         "paths": [
             path("invoices", "failover", since=238),
@@ -134,7 +134,7 @@ def failover() -> Snapshot:
 def draining() -> Snapshot:
     return failover() | {
         "level": "warning",
-        "sentence": "Sending works. 12 430 messages wait for orders and invoices; "
+        "sentence": "Sending works. 12\u202f430 messages wait for orders and invoices; "
         "the drain needs about 4 min.",
         "problems": [],
         "paths": [path("orders", "draining", since=70), path("invoices", "draining", since=60)],
@@ -152,10 +152,10 @@ def stuck() -> Snapshot:
     )
     return draining() | {
         "level": "bad",
-        "sentence": "The drain is stuck. 2 620 messages wait for invoices.",
+        "sentence": "The drain is stuck. 2\u202f620 messages wait for invoices.",
         "problems": [problem],
         "destinations": [destination("invoices", 2620, 4200)],
-        "backlog": {"messages": 2620, "counted_at": ago(12), "sampled": True},
+        "backlog": {"messages": 2620, "counted_at": ago(12), "sampled": True, "estimated": True},
         "syphon": healthy()["syphon"] | {"healthy": False, "problem": problem, "moved": 48120},
         "dead_letters": [{"destination": "invoices", "reason": "EntityNotFound", "messages": 12}],
     }
@@ -166,7 +166,11 @@ def secondary_down() -> Snapshot:
         "sentence": "Sends fail: the primary and the secondary are down.",
         "problems": [
             f"{SECONDARY} cannot be reached (connection refused). Messages are not stored.",
+            "3 senders cannot reach the secondary.",
             "The backlog was last counted 10 min ago.",
+        ],
+        "senders": [
+            sender(number, failover=2) | {"secondary_available": False} for number in (1, 2, 3)
         ],
         "backlog": {"messages": 12430, "counted_at": ago(600), "sampled": False},
         "syphon": {"known": False},
@@ -195,6 +199,7 @@ def many_paths() -> Snapshot:
         "sentence": "31 of 200 paths are in failover.",
         "paths": paths,
         "senders": [sender(n, failover=31, draining=9, healthy=160) for n in range(120)],
+        "omitted_senders": 12,
         "destinations": [destination(f"tenant-{n:03}/orders", 1000 - n, 242) for n in range(40)],
         "events": [event(n, f"tenant-{n:03}/orders: suspect → failover") for n in range(100)],
     }
@@ -204,7 +209,7 @@ def _named(*names: str) -> Snapshot:
     """Return a failover in which each name of the page is one of these names."""
     first, last = names[0], names[-1]
     return failover() | {
-        "sentence": f"The primary is down. 12 430 messages wait for {first}.",
+        "sentence": f"The primary is down. 12\u202f430 messages wait for {first}.",
         "problems": [f"{name}: failover ({name})" for name in names],
         "primary": f"{first}.servicebus.windows.net",
         "paths": [path(name, "failover", since=242) | {"cause": name} for name in names],
@@ -215,12 +220,14 @@ def _named(*names: str) -> Snapshot:
         "dead_letters": [
             {"destination": name, "reason": name, "messages": 12345} for name in names
         ],
-        "redrives": [redrive("running", moved=50, text=f"Redrive of {first}")],
+        "redrives": [redrive("running", first, last, moved=50)],
         "events": [event(5, f"{name}: healthy → failover ({name})", name) for name in names],
     }
 
 
-def redrive(state: str, *, moved: int, text: str, total: int = 100_000) -> Snapshot:
+def redrive(
+    state: str, destination: str, reason: str, *, moved: int, total: int = 100_000
+) -> Snapshot:
     return {
         "id": f"redrive-{state}",
         "state": state,
@@ -229,7 +236,10 @@ def redrive(state: str, *, moved: int, text: str, total: int = 100_000) -> Snaps
         "total": total,
         "rate": 420.0 if state == "running" else 0.0,
         "seconds_to_go": (total - moved) / 420 if state == "running" else None,
-        "text": text,
+        "destination": destination,
+        "reason": reason,
+        "dry_run": False,
+        "text": "Moving dead letters." if state == "running" else f"{moved} messages were moved.",
     }
 
 
@@ -253,16 +263,18 @@ def many_dead_letters() -> Snapshot:
     ]
     return healthy() | {
         "level": "warning",
-        "sentence": "Sending works. 100 000 dead letters need attention.",
+        "sentence": "Sending works. 100\u202f000 dead letters need attention.",
         "queues": [queue(index, 0, 10_000) for index in range(10)],
         "dead_letters": [
             {"destination": name, "reason": reason, "messages": messages}
             for name, reason, messages in groups
         ],
         "redrives": [
-            redrive("running", moved=23_456, text="Redrive of orders, MaxDeliveryCountExceeded"),
-            redrive("cancelled", moved=120, text="Redrive of invoices", total=18_000),
-            redrive("done", moved=40, text="Dry run of returns", total=40),
+            redrive("running", "orders", "MaxDeliveryCountExceeded", moved=23_456),
+            redrive("cancelled", "invoices", "EntityNotFound", moved=120, total=18_000),
+            redrive("done", "returns", "TTLExpiredException", moved=40, total=40),
+            redrive("failed", "shipments/eu", "EntityNotFound", moved=0)
+            | {"total": None, "left": None, "dry_run": True},
         ],
     }
 

@@ -30,7 +30,7 @@ def test_action_shows_what_it_will_do_before_it_is_confirmed(console: StandIn, o
     page.dialog.get_by_label("Destination (optional)").fill("orders")
     page.button("Continue").click()
     expect(page.dialog).to_contain_text("Will do: /api/syphon")
-    expect(page.dialog).to_contain_text("Cost: 12 operations, 0.0000 USD")
+    expect(page.dialog).to_contain_text("12 operations, 0.0000 USD")
     assert confirmed(console) == []
     page.button("Pause").click()
 
@@ -114,6 +114,25 @@ def test_redrive_sends_number_rate_and_dry_run(console: StandIn, open_page: Open
     assert confirmed(console) == [("POST", "/api/redrive", expected)]
 
 
+def test_dead_letters_without_a_destination_cannot_be_redriven(
+    console: StandIn, open_page: OpenPage
+):
+    group = {"destination": None, "reason": None, "messages": 3}
+    console.snapshot = failover() | {"dead_letters": [group, group | {"destination": "orders"}]}
+    page = open_page()
+
+    section = page.section("Dead letters")
+    expect(section).to_contain_text("unknown destination")
+    expect(section.get_by_role("button")).to_have_count(1)
+    page.button("Redrive: orders, no reason").click()
+    page.button("Continue").click()
+    page.button("Redrive").click()
+
+    expect(page.get("#notice-text")).to_have_text("Done: /api/redrive")
+    ((_, _, values),) = confirmed(console)
+    assert (values["destination"], values["reason"]) == ("orders", None)
+
+
 def test_running_redrive_shows_its_progress_and_can_be_cancelled(
     console: StandIn, open_page: OpenPage
 ):
@@ -123,7 +142,7 @@ def test_running_redrive_shows_its_progress_and_can_be_cancelled(
 
     expect(progress).to_have_count(1)
     assert progress.evaluate("node => node.value / node.max") == pytest.approx(0.23456)
-    page.button("Cancel: Redrive of orders, MaxDeliveryCountExceeded").click()
+    page.button("Cancel: Redrive: orders, MaxDeliveryCountExceeded").click()
     page.button("Cancel the redrive").click()
 
     expect(page.get("#notice-text")).to_have_text("Done: /api/redrive/redrive-running")

@@ -41,7 +41,7 @@ def test_login_with_a_token(protected: StandIn, open_page: OpenPage):
 
     log_in(page, protected, "viewer-token")
     expect(page.get("#summary-level")).to_have_text("Good.")
-    expect(page.get("#role")).to_have_text("Role: viewer")
+    expect(page.get("#role-name")).to_have_text("viewer")
     expect(page.get("#login")).to_be_hidden()
     stored = page.page.evaluate("JSON.stringify([localStorage, sessionStorage, location.href])")
     assert "viewer-token" not in stored + page.page.content()
@@ -50,6 +50,19 @@ def test_login_with_a_token(protected: StandIn, open_page: OpenPage):
     page.button("Log out").click()
     expect(page.get("#login")).to_be_visible()
     expect(page.get("#dashboard")).to_be_hidden()
+
+
+@pytest.mark.rule("O3")
+def test_link_with_a_token_logs_in_and_leaves_the_address(protected: StandIn, open_page: OpenPage):
+    page = open_page(loads=False, expected_errors=(UNAUTHORIZED,))
+    page.page.goto(f"{protected.url}/#token=wrong")
+    expect(page.page.get_by_role("alert")).to_have_text("The token is not valid or has expired.")
+    assert page.page.url == f"{protected.url}/"
+
+    page.page.goto(f"{protected.url}/#token=operator-token")
+    expect(page.get("#role-name")).to_have_text("operator")
+    expect(page.get("#summary-level")).to_have_text("Good.")
+    assert page.page.url == f"{protected.url}/"
 
 
 @pytest.mark.rule("O3")

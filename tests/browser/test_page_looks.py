@@ -76,6 +76,19 @@ def test_sections_show_the_figures_of_the_snapshot(console: StandIn, open_page: 
     expect(page.section("Cost")).to_contain_text("The forecast is 0.3100 USD.")
 
 
+def test_senders_show_what_is_wrong_with_them(console: StandIn, open_page: OpenPage):
+    console.snapshot = STATES["secondary_down"]()
+    console.snapshot["senders"][0] |= {"silent": True, "omitted_paths": 7}
+    console.snapshot["omitted_senders"] = 1200
+    page = open_page()
+
+    section = page.section("Senders")
+    expect(section).to_contain_text("1\u202f203 senders report; 1 silent; 1\u202f200 not listed.")
+    row = section.get_by_role("row", name="web-1")
+    for text in ("secondary not available", "2 failover", "and 7 others", "silent"):
+        expect(row.get_by_text(text, exact=True)).to_be_visible()
+
+
 def test_new_snapshot_appears_without_a_reload(console: StandIn, open_page: OpenPage):
     page = open_page()
     expect(page.get("#summary-level")).to_have_text("Good.")

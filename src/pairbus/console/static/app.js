@@ -14,6 +14,7 @@ import { Syphon } from "./syphon.js";
 
 const TICK_MS = 1_000;
 const RETRY_MS = 3_000;
+const LINK = "#token=";
 
 class Page {
   constructor() {
@@ -40,10 +41,12 @@ class Page {
     byId("logout").addEventListener("click", () => this.#logout());
     byId("notice-close").addEventListener("click", () => setHidden(byId("notice"), true));
     document.addEventListener("visibilitychange", () => this.#render());
+    addEventListener("hashchange", () => location.hash.startsWith(LINK) && this.start());
     setInterval(() => this.#render(), TICK_MS);
   }
 
   async start() {
+    await this.#logInByLink();
     try {
       const session = await this.api.session();
       if (session === null) this.#showLogin();
@@ -58,6 +61,7 @@ class Page {
     this.#setRole(session.role);
     setHidden(byId("login"), true);
     setHidden(byId("logout"), false);
+    setText(byId("login-error"), "");
     this.stream?.close();
     this.stream = new Stream(this.api, {
       onSnapshot: (snapshot) => this.#receive(snapshot),
@@ -95,6 +99,19 @@ class Page {
     }
   }
 
+  // The link that `pairbus console` prints has a token for one login in its fragment, which a browser
+  // sends to no server. It is removed, so that it does not stay in the history of the browser.
+  async #logInByLink() {
+    if (!location.hash.startsWith(LINK)) return;
+    const token = decodeURIComponent(location.hash.slice(LINK.length));
+    window.history.replaceState(null, "", location.pathname);
+    try {
+      await this.api.login(token);
+    } catch (error) {
+      setText(byId("login-error"), visible(error.message));
+    }
+  }
+
   async #logout() {
     try {
       await this.api.logout();
@@ -107,7 +124,7 @@ class Page {
   #setRole(role) {
     this.role = role;
     document.body.dataset.role = role;
-    setText(byId("role"), `Role: ${role}`);
+    setText(byId("role-name"), role);
     setHidden(byId("role"), false);
   }
 

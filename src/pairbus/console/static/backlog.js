@@ -112,6 +112,8 @@ function messageItem(message) {
   add("Enqueued at", message.enqueued_at && clock(message.enqueued_at, Date.now()));
   add("Size", message.size === undefined ? null : `${count(message.size)} bytes`);
   add("Reason", message.reason);
+  add("Description", message.description);
+  add("Problem", message.problem);
   const item = element("li", {}, facts);
   if (typeof message.body === "string") {
     item.append(element("pre", { dir: "auto" }, visibleLines(message.body, MAX_BODY)));
@@ -125,7 +127,7 @@ function nameColumn(title, property) {
     class: "wide",
     build(cell) {
       const name = cell.appendChild(nameElement());
-      return (item) => setName(name, item[property]);
+      return (item) => setName(name, item[property] ?? "unknown");
     },
   };
 }
@@ -151,6 +153,7 @@ function byMessages(a, b) {
 
 function noteOf(backlog, now) {
   if (!backlog?.counted_at) return "";
-  const sampled = backlog.sampled ? " The destinations are estimated from a sample." : "";
-  return `Counted at ${clock(backlog.counted_at, now)}.${sampled}`;
+  const sampled = backlog.sampled ? " There may be more messages than the console has peeked at." : "";
+  const estimated = backlog.estimated ? " The numbers by destination are estimates from a sample." : "";
+  return `Counted at ${clock(backlog.counted_at, now)}.${sampled}${estimated}`;
 }

@@ -1,10 +1,11 @@
 // Dead letters by destination and reason, and redrives with their progress.
 
 import { askAndDo, field, optionalNumber } from "./dialog.js";
-import { button, byId, element, KeyedChildren, nameElement, setHidden, setName, setText } from "./dom.js";
+import { button, byId, element, KeyedChildren, nameElement, setAttribute, setHidden, setName, setSentence, setText } from "./dom.js";
 import { count, counted, duration, rate, visible } from "./format.js";
 import { LiveTable } from "./table.js";
 
+const NO_REASON = "no reason";
 const STATES = { running: "Running", done: "Done", cancelled: "Cancelled", failed: "Failed" };
 
 export class DeadLetters {
@@ -39,14 +40,17 @@ export class DeadLetters {
   #buildRedrive(cell, row) {
     const start = button("Redrive…", () => this.#redrive(row.item), { class: "small" });
     cell.append(start);
-    return (item) => start.setAttribute("aria-label", `Redrive: ${visible(item.destination)}, ${visible(item.reason)}`);
+    return (item) => {
+      setAttribute(start, "aria-label", `Redrive: ${visible(item.destination)}, ${visible(item.reason ?? NO_REASON)}`);
+      setHidden(start, item.destination === null);
+    };
   }
 
   async #redrive({ destination, reason, messages }) {
     const answer = await askAndDo({
       title: "Redrive dead letters",
       label: "Redrive",
-      intro: `${counted(messages, "dead letter")} for ${visible(destination)} with the reason ${visible(reason)}.`,
+      intro: `${counted(messages, "dead letter")} for ${visible(destination)} with the reason ${visible(reason ?? NO_REASON)}.`,
       fields: [
         field({
           name: "count", label: "Number of messages (optional)", hint: "Empty: all of them.",
@@ -76,22 +80,24 @@ export class DeadLetters {
   #newRedrive() {
     const row = { item: null };
     const title = nameElement();
+    const outcome = nameElement({ class: "name muted second" });
     const progress = element("progress");
     const text = element("p", { class: "muted" });
     const cancel = button("Cancel…", () => this.#cancel(row.item), { class: "small operator" });
     return {
-      node: element("li", {}, title, progress, text, cancel),
+      node: element("li", {}, title, outcome, progress, text, cancel),
       update(item) {
         row.item = item;
         const running = item.state === "running";
-        setName(title, item.text ?? "Redrive");
-        progress.max = Math.max(1, item.total ?? 0);
-        progress.value = item.moved ?? 0;
-        progress.setAttribute("aria-label", `Progress of: ${visible(item.text ?? "Redrive")}`);
+        const name = titleOf(item);
+        setSentence(title, name);
+        setSentence(outcome, item.text ?? "");
+        setProgress(progress, item);
+        setAttribute(progress, "aria-label", `Progress: ${visible(name)}`);
         setText(text, progressText(item));
         setHidden(progress, !running);
         setHidden(cancel, !running);
-        cancel.setAttribute("aria-label", `Cancel: ${visible(item.text ?? "Redrive")}`);
+        setAttribute(cancel, "aria-label", `Cancel: ${visible(name)}`);
       },
     };
   }
@@ -103,13 +109,31 @@ function buildGroup(cell) {
   cell.append(destination, reason);
   return (item) => {
     setName(destination, item.destination ?? "unknown destination");
-    setName(reason, item.reason ?? "no reason");
+    setName(reason, item.reason ?? NO_REASON);
   };
 }
 
+function titleOf({ destination, reason, dry_run: isDryRun }) {
+  const name = [destination, reason].filter((text) => typeof text === "string").join(", ");
+  const kind = isDryRun ? "Dry run of a redrive" : "Redrive";
+  return name ? `${kind}: ${name}` : kind;
+}
+
+// A progress bar without a value is shown as "unknown": the dead letters are still being counted.
+function setProgress(node, { moved, total }) {
+  if (!total) {
+    node.removeAttribute("value");
+    return;
+  }
+  node.max = total;
+  node.value = moved ?? 0;
+}
+
 function progressText(item) {
+  if (!Number.isFinite(item.total)) return `${STATES[item.state] ?? item.state}.`;
   const moved = `${STATES[item.state] ?? item.state}: ${count(item.moved)} of ${count(item.total)} moved`;
   if (item.state !== "running") return item.left ? `${moved}, ${count(item.left)} left.` : `${moved}.`;
   const time = Number.isFinite(item.seconds_to_go) ? `, about ${duration(item.seconds_to_go)} to go` : "";
-  return `${moved}, ${rate(item.rate)} messages/s${time}.`;
+  const speed = Number.isFinite(item.rate) ? `, ${rate(item.rate)} messages/s` : "";
+  return `${moved}${speed}${time}.`;
 }

@@ -48,7 +48,7 @@ export function askAndDo({ title, label, danger = false, fields = [], intro = ""
       }
       const submit = element("button", { type: "submit", class: danger ? "danger" : "primary" }, label);
       const back = fields.length ? [button("Back", showFields)] : [];
-      const cost = preview.cost ? [element("p", { class: "muted" }, `Cost: ${visible(preview.cost, MAX_TEXT)}`)] : [];
+      const cost = preview.cost ? [fact("Cost", visible(preview.cost, MAX_TEXT))] : [];
       const text = element("p", { class: "preview", id: "dialog-preview" }, visible(preview.text, MAX_TEXT));
       form.replaceChildren(text, ...cost, error, buttons(dialog, ...back, submit));
       form.onsubmit = async (event) => {
@@ -107,6 +107,10 @@ function open(title) {
   old.replaceWith(dialog);
   dialog.showModal();
   return dialog;
+}
+
+function fact(label, text) {
+  return element("dl", { class: "facts" }, element("div", {}, element("dt", {}, label), element("dd", {}, text)));
 }
 
 function buttons(dialog, ...actions) {

@@ -13,7 +13,7 @@ export class Cost {
 
   update(snapshot) {
     const { cost, looks } = snapshot;
-    setText(this.text, cost ? costText(cost) : "The cost is not known, because the console has no ledger.");
+    setText(this.text, cost ? costText(cost) : "No cost is known. There was no outage yet, or the console has no ledger.");
     setText(this.looks, looks ? looksText(looks) : "");
   }
 }
@@ -40,8 +40,8 @@ export class Events {
 }
 
 function costText({ currency, so_far: soFar, forecast }) {
-  const text = `This outage has cost ${money(soFar, currency)} so far`;
-  return Number.isFinite(forecast) ? `${text}. The forecast is ${money(forecast, currency)}.` : `${text}.`;
+  const text = `The outage has cost ${money(soFar, currency)} so far.`;
+  return Number.isFinite(forecast) ? `${text} The forecast is ${money(forecast, currency)}.` : text;
 }
 
 function looksText({ operations, per_hour: perHour, interval_s: interval }) {

@@ -83,8 +83,13 @@ export class Senders {
   update(snapshot, now) {
     const senders = [...(snapshot.senders ?? [])].sort(byUrgency);
     const silent = senders.filter((sender) => sender.silent).length;
-    const text = counted(senders.length, "sender reports", "senders report");
-    setText(this.note, silent ? `${text}; ${count(silent)} of them silent.` : `${text}.`);
+    const omitted = snapshot.omitted_senders ?? 0;
+    const text = counted(senders.length + omitted, "sender reports", "senders report");
+    setText(this.note, [
+      text,
+      silent ? `${count(silent)} silent` : "",
+      omitted ? `${count(omitted)} not listed` : "",
+    ].filter(Boolean).join("; ") + ".");
     setHidden(this.note, senders.length === 0);
     this.table.update(senders, now);
   }
@@ -106,22 +111,27 @@ function buildSender(cell) {
   const host = nameElement();
   const process = element("span");
   const application = nameElement({ class: "name muted second" });
-  cell.append(host, process, application);
+  const problem = new StateBadge(element("span"));
+  problem.set("bad", "secondary not available");
+  cell.append(host, process, application, problem.node);
   return (item) => {
     setName(host, item.host);
     setText(process, ` · ${visible(item.process)}`);
     setName(application, item.application ?? "");
+    setHidden(problem.node, item.secondary_available !== false);
   };
 }
 
 function buildStates(cell) {
   const badges = SEVERITY.map((state) => [state, new StateBadge(cell.appendChild(element("span")))]);
+  const omitted = cell.appendChild(element("span", { class: "muted" }));
   return (item) => {
     for (const [state, badge] of badges) {
       const paths = item.states?.[state] ?? 0;
       badge.set(state, `${count(paths)} ${state}`);
       setHidden(badge.node, paths === 0);
     }
+    setText(omitted, item.omitted_paths ? `and ${counted(item.omitted_paths, "other")}` : "");
   };
 }
 

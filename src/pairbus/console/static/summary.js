@@ -73,8 +73,8 @@ function figuresOf(snapshot, now) {
   const deadLetters = (snapshot.dead_letters ?? []).reduce((sum, group) => sum + group.messages, 0);
   const figures = [
     ["Waiting", `${snapshot.backlog?.sampled ? "≥ " : ""}${count(snapshot.backlog?.messages)}`],
-    ["Oldest", oldestAge(snapshot.queues ?? [], now)],
-    ["Drain rate", syphon.known ? `${rate(syphon.rate)} /s` : "–"],
+    ["Oldest", oldestAge(snapshot, now)],
+    ["Drain rate", Number.isFinite(syphon.rate) ? `${rate(syphon.rate)} /s` : "–"],
     ["Time to go", syphon.known ? duration(syphon.seconds_to_go ?? NaN) : "–"],
     ["Dead letters", count(deadLetters)],
     ["Throttled", count(snapshot.throttled?.calls)],
@@ -83,8 +83,8 @@ function figuresOf(snapshot, now) {
   return figures;
 }
 
-/** Return the age of the oldest message of all queues. */
-function oldestAge(queues, now) {
-  const times = queues.map((queue) => Date.parse(queue.oldest ?? "")).filter((time) => !Number.isNaN(time));
+/** Return the age of the oldest message of the backlog. */
+function oldestAge({ queues = [], destinations = [] }, now) {
+  const times = [...queues, ...destinations].map(({ oldest }) => Date.parse(oldest ?? "")).filter(Number.isFinite);
   return times.length ? duration((now - Math.min(...times)) / 1000) : "–";
 }

@@ -127,7 +127,7 @@ function settingsOf(syphon) {
 
 function factsOf(syphon) {
   return [
-    ["Rate", `${rate(syphon.rate)} messages/s`],
+    ["Rate", Number.isFinite(syphon.rate) ? `${rate(syphon.rate)} messages/s` : "–"],
     ["Limit", syphon.max_rate ? `${rate(syphon.max_rate)} messages/s` : "none"],
     ["Time to go", duration(syphon.seconds_to_go ?? NaN)],
     ["Moved", count(syphon.moved)],
