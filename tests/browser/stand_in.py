@@ -61,6 +61,8 @@ class StandIn:
     snapshot: Snapshot
     needs_login: bool = False
     answer: Answer = answer_action
+    history: dict[str, list[Any]] | None = None
+    """The history, or None for one with an outage."""
     requests: list[Request] = field(default_factory=list)
     streams: int = 0
     """The number of open streams."""
@@ -165,7 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path == "/api/state":
             self._send(200, self.console.snapshot | {"role": role})
         elif url.path == "/api/history":
-            self._send(200, history(int(dict(parse_qsl(url.query))["since"])))
+            seconds = int(dict(parse_qsl(url.query))["since"])
+            self._send(200, self.console.history or history(seconds))
         elif url.path == "/api/stream":
             self._stream(role)
         else:

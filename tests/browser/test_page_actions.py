@@ -93,6 +93,15 @@ def test_paused_syphon_can_be_resumed(console: StandIn, open_page: OpenPage):
     assert confirmed(console) == [("POST", "/api/syphon", expected)]
 
 
+def test_pause_of_a_syphon_that_does_not_run_is_shown(console: StandIn, open_page: OpenPage):
+    console.snapshot = failover() | {"syphon": {"known": False, "paused": True}}
+    page = open_page()
+
+    expect(page.section("Syphon")).to_contain_text("A syphon that starts is paused.")
+    expect(page.button("Resume…")).to_be_visible()
+    expect(page.button("Pause…")).to_have_count(0)
+
+
 def test_redrive_sends_number_rate_and_dry_run(console: StandIn, open_page: OpenPage):
     console.snapshot = STATES["many_dead_letters"]()
     page = open_page()

@@ -38,6 +38,7 @@ CASES = {
     f"m.clock('2026-11-16T08:05:03Z', {NOW})": "2026-11-16 08:05:03",
     f"m.clock('garbage', {NOW})": DASH,
     "m.money(0, 'USD')": "0.00 USD",
+    "m.money(0.00001, 'USD')": "below 0.0001 USD",
     "m.money(0.0257, 'USD')": "0.0257 USD",
     "m.money(1234.5, 'EUR')": "1\u202f234.50 EUR",
     "m.visible('a\\u0007b\\u202ec')": "a⟨U+0007⟩b⟨U+202E⟩c",

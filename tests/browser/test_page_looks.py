@@ -2,13 +2,23 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.browser_page import BrowserPage
 from tests.browser.stand_in import StandIn
-from tests.browser.states import HEBREW, LONG_NAME, MARKUP, OVERRIDE, STATES, Snapshot, failover
+from tests.browser.states import (
+    HEBREW,
+    LONG_NAME,
+    MARKUP,
+    NOW,
+    OVERRIDE,
+    STATES,
+    Snapshot,
+    failover,
+)
 from tests.browser.views import VIEWS
 
 OpenPage = Callable[..., BrowserPage]
@@ -111,6 +121,30 @@ def test_charts_show_the_history_and_describe_it(open_page: OpenPage):
     expect(chart).to_have_attribute("aria-label", re.compile("of the last 6 h: "))
     expect(page.button("Last 6 h")).to_have_attribute("aria-pressed", "true")
     expect(page.button("Last 1 h")).to_have_attribute("aria-pressed", "false")
+
+
+@pytest.mark.parametrize(
+    ("history", "description"),
+    [
+        ({"times": [], "backlog": [], "rate": [], "throttled": []}, "no data yet."),
+        (
+            {"times": [NOW.timestamp()], "backlog": [2], "rate": [None], "throttled": [0]},
+            "of the last 60 min: now 2, at most 2.",
+        ),
+        (
+            {"times": [1, 2], "backlog": [None, None], "rate": [None, 1], "throttled": [0, 0]},
+            "no data yet.",
+        ),
+    ],
+)
+def test_charts_of_a_new_console(
+    history: dict[str, list[Any]], description: str, console: StandIn, open_page: OpenPage
+):
+    console.history = history
+    page = open_page()
+
+    chart = page.section("History").get_by_role("img").first
+    expect(chart).to_have_attribute("aria-label", re.compile(re.escape(description)))
 
 
 def test_pointer_on_a_chart_shows_the_value_at_that_time(open_page: OpenPage):

@@ -1,6 +1,7 @@
 // Numbers, times and names as text. No function here touches the page.
 
 const MAX_NAME = 300;
+const SMALLEST_AMOUNT = 0.0001;
 const NARROW_SPACE = "\u202f";
 
 /** Return a whole number with its digits in groups of three. */
@@ -58,6 +59,7 @@ export function clock(iso, now) {
 /** Return an amount of money. Small amounts have four decimals. */
 export function money(value, currency) {
   if (!Number.isFinite(value)) return "–";
+  if (value > 0 && value < SMALLEST_AMOUNT) return `below ${SMALLEST_AMOUNT} ${currency}`;
   const [whole, decimals] = value.toFixed(value !== 0 && Math.abs(value) < 1 ? 4 : 2).split(".");
   return `${count(Number(whole))}.${decimals} ${currency}`;
 }

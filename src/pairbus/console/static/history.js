@@ -9,6 +9,7 @@ const CHARTS = [
   { key: "rate", title: "Drained messages per second", format: rate },
   { key: "throttled", title: "Throttled calls", format: count },
 ];
+const WHOLE_STEPS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 const REFRESH_MS = 15_000;
 const HEIGHT = 120;
 const SYNC = "pairbus-history";
@@ -105,9 +106,9 @@ class Chart {
       scales: { x: { range: () => this.#timeRange() }, y: { range: (_, low, high) => [0, Math.max(1, high ?? 0) * 1.08] } },
       axes: [
         { ...axis, size: 24, space: 64, values: (_, ticks) => ticks.map(timeOfDay) },
-        { ...axis, size: 58, space: 26, values: (_, ticks) => ticks.map((tick) => this.format(tick)) },
+        { ...axis, size: 58, space: 26, incrs: WHOLE_STEPS, values: (_, ticks) => ticks.map((tick) => this.format(tick)) },
       ],
-      series: [{}, { stroke: color("--accent"), width: 1.5, fill: color("--accent-faint"), spanGaps: false, points: { show: false } }],
+      series: [{}, { stroke: color("--accent"), width: 1.5, fill: color("--accent-faint"), spanGaps: false, points: { show: (plot) => plot.data[0].length < 3 } }],
       hooks: { setCursor: [(plot) => this.#showValue(plot.cursor.idx ?? null)] },
     };
   }

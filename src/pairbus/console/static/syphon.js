@@ -118,7 +118,8 @@ function healthOf(syphon) {
 }
 
 function settingsOf(syphon) {
-  const lines = (syphon.paused_destinations ?? []).map((path) => `${path} is paused.`);
+  const lines = syphon.paused && !syphon.known ? ["A syphon that starts is paused."] : [];
+  lines.push(...(syphon.paused_destinations ?? []).map((path) => `${path} is paused.`));
   for (const [path, value] of Object.entries(syphon.rates ?? {})) {
     lines.push(`At most ${rate(value)} messages a second to ${path}.`);
   }
