@@ -149,7 +149,7 @@ def test_charts_of_a_new_console(
 
 def test_pointer_on_a_chart_shows_the_value_at_that_time(open_page: OpenPage):
     page = open_page()
-    value = page.section("History").get_by_role("status").first
+    value = page.section("History").locator(".value").first
     expect(value).to_have_text("172")
 
     page.get(".chart .u-over").first.hover()

@@ -69,7 +69,7 @@ class Chart {
     this.data = [[], []];
     this.seconds = 0;
     this.plot = null;
-    this.value = element("output");
+    this.value = element("span", { class: "value" });
     this.box = element("div", { class: "chart", role: "img" });
     this.node = element("figure", {}, element("figcaption", {}, `${title}: `, this.value), this.box);
     new ResizeObserver(() => this.#resize()).observe(this.box);
