@@ -1,6 +1,7 @@
 """Fixtures of the tests in a real browser: Debian's Chromium, driven by Playwright."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,27 +37,31 @@ def console() -> Iterator[StandIn]:
 
 
 @pytest.fixture
-def open_page(
-    browser: Browser, console: StandIn, request: pytest.FixtureRequest
-) -> Iterator[OpenPage]:
-    """Open pages of the console, with the arguments of `BrowserPage`. At the end, no page may have
-    printed an error that the test does not expect."""
+def open_url(browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
+    """Open pages with the arguments of `BrowserPage`, except for the browser. Screenshots of a
+    failed test are kept. No page may print an error that its test does not expect."""
     pages: list[BrowserPage] = []
 
-    def open_page(**options: Any) -> BrowserPage:
-        page = BrowserPage(browser, console.url, **options)
+    def open_url(url: str, **options: Any) -> BrowserPage:
+        page = BrowserPage(browser, url, **options)
         pages.append(page)
         return page
 
-    yield open_page
+    yield open_url
     if request.node.stash.get(FAILED, False):
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        for number, page in enumerate(pages):
-            name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+        name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+        for number, page in enumerate(page for page in pages if not page.page.is_closed()):
             page.screenshot(SCREENSHOTS / f"{name}-{number}.png")
     for page in pages:
         page.close()
     assert [error for page in pages for error in page.unexpected_errors()] == []
+
+
+@pytest.fixture
+def open_page(open_url: OpenPage, console: StandIn) -> OpenPage:
+    """Open pages of the server that stands in for the console."""
+    return partial(open_url, console.url)
 
 
 FAILED = pytest.StashKey[bool]()
