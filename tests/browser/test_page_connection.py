@@ -92,6 +92,23 @@ def test_expired_session_returns_to_the_login(protected: StandIn, open_page: Ope
     expect(page.dialog).to_have_count(0)
 
 
+@pytest.mark.rule("O3")
+def test_logout_and_login_apply_to_all_pages_of_a_browser(protected: StandIn, open_page: OpenPage):
+    first = open_page(loads=False, expected_errors=(UNAUTHORIZED,))
+    log_in(first, protected, "viewer-token")
+    expect(first.get("#summary-level")).to_have_text("Good.")
+    second = open_page(beside=first, expected_errors=(UNAUTHORIZED,))
+
+    first.button("Log out").click()
+    expect(second.get("#login")).to_be_visible(timeout=DEADLINE_MS)
+
+    log_in(first, protected, "operator-token")
+    expect(first.get("#summary-level")).to_have_text("Good.")
+    second.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(second.get("#role-name")).to_have_text("operator")
+    expect(second.get("#summary-level")).to_have_text("Good.")
+
+
 @pytest.mark.rule("O2")
 def test_page_says_that_it_is_not_connected_and_reconnects(console: StandIn, open_page: OpenPage):
     page = open_page(expected_errors=REFUSED)

@@ -40,7 +40,7 @@ class Page {
     byId("login-form").addEventListener("submit", (event) => this.#login(event));
     byId("logout").addEventListener("click", () => this.#logout());
     byId("notice-close").addEventListener("click", () => setHidden(byId("notice"), true));
-    document.addEventListener("visibilitychange", () => this.#render());
+    document.addEventListener("visibilitychange", () => this.#becameVisible());
     addEventListener("hashchange", () => location.hash.startsWith(LINK) && this.start());
     setInterval(() => this.#render(), TICK_MS);
   }
@@ -155,6 +155,15 @@ class Page {
     setHidden(node, false);
   }
 
+  // Another page of this browser may have logged in meanwhile.
+  async #becameVisible() {
+    if (document.hidden) return;
+    this.#render();
+    if (byId("login").hidden || byId("token").value) return;
+    const session = await this.api.session().catch(() => null);
+    if (session !== null && !byId("login").hidden) this.#showDashboard(session);
+  }
+
   #render(isNew = false) {
     if (this.snapshot === null || (document.hidden && !isNew)) return;
     const now = Date.now() + this.clockOffset;
@@ -166,8 +175,8 @@ class Page {
 
 /** Show the result of an action. */
 function notify(text) {
+  setHidden(byId("notice"), false); // first, because changes of a hidden text are not announced
   setSentence(byId("notice-text"), text);
-  setHidden(byId("notice"), false);
 }
 
 new Page().start();
