@@ -62,7 +62,7 @@ class StandIn:
     needs_login: bool = False
     answer: Answer = answer_action
     history: dict[str, list[Any]] | None = None
-    """The history, or None for one with an outage."""
+    """The history, or None for one that ends with the snapshot."""
     requests: list[Request] = field(default_factory=list)
     streams: int = 0
     """The number of open streams."""
@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, self.console.snapshot | {"role": role})
         elif url.path == "/api/history":
             seconds = int(dict(parse_qsl(url.query))["since"])
-            self._send(200, self.console.history or history(seconds))
+            self._send(200, self.console.history or history(self.console.snapshot, seconds))
         elif url.path == "/api/stream":
             self._stream(role)
         else:

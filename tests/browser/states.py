@@ -1,6 +1,6 @@
 """Snapshots of the console for each state that the page must show well."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -9,6 +9,9 @@ Snapshot: TypeAlias = dict[str, Any]
 NOW = datetime(2026, 11, 17, 17, 0, 0, tzinfo=UTC)
 PRIMARY, SECONDARY = "orders.servicebus.windows.net", "orders-dr.servicebus.windows.net"
 CAUSE = "ServiceBusConnectionError: Failed to initiate the connection due to exception: timed out"
+OUTAGE_S = 242
+OUTAGE, DRAIN = 0.6, 0.2
+"""The parts of a history since the start of an outage that has ended, and since its end."""
 LONG_NAME = "eu-west-1-production/" + "payments-and-settlements-reconciliation-" * 5 + "v2"
 HEBREW, ARABIC = "הזמנות-לקוח", "طلبات/العملاء"
 OVERRIDE = "orders\u202egnp.exe\u0000\u200b\n"
@@ -154,6 +157,7 @@ def stuck() -> Snapshot:
         "level": "bad",
         "sentence": "The drain is stuck. 2\u202f620 messages wait for invoices.",
         "problems": [problem],
+        "queues": [queue(0, 2620, 12, oldest=4200), *(queue(index) for index in range(1, 10))],
         "destinations": [destination("invoices", 2620, 4200)],
         "backlog": {"messages": 2620, "counted_at": ago(12), "sampled": True, "estimated": True},
         "syphon": healthy()["syphon"] | {"healthy": False, "problem": problem, "moved": 48120},
@@ -297,21 +301,34 @@ STATES: dict[str, Callable[[], Snapshot]] = {
 }
 
 
-def history(seconds: int) -> dict[str, list[Any]]:
-    """Return a history with an outage, with a gap in which the console did not run."""
+def history(snapshot: Snapshot, seconds: int) -> dict[str, list[Any]]:
+    """Return a history that ends with the snapshot, with a gap in which the console did not run."""
     step = max(10, seconds // 240)
-    times = [NOW.timestamp() - seconds + step * n for n in range(seconds // step + 1)]
-    shape = list(_outage(len(times)))
-    gap = range(len(times) // 10, len(times) // 7)
-    backlog = [None if n in gap else round(12430 * value) for n, value in enumerate(shape)]
-    rates = [
-        812 if later < value else 0 for value, later in zip(shape, [*shape[1:], 0], strict=True)
-    ]
-    throttled = [3 if n % 17 == 0 else 0 for n in range(len(times))]
-    return {"times": times, "backlog": backlog, "rate": rates, "throttled": throttled}
+    count = seconds // step + 1
+    times = [NOW.timestamp() - step * (count - 1 - n) for n in range(count)]
+    gap = range(count // 10, count // 7)
+    waiting = snapshot["backlog"]["messages"]
+    is_draining = bool(snapshot["syphon"].get("rate"))
+    outage = _drain if is_draining else _growth
+    backlog = [round(waiting * outage(1 - n / (count - 1), seconds)) for n in range(count)]
+    drains = [is_draining and n > count * (1 - DRAIN) for n in range(count)]
+    is_throttled = bool(snapshot["throttled"]["calls"])
+    return {
+        "times": times,
+        "backlog": [None if n in gap else value for n, value in enumerate(backlog)],
+        "rate": [snapshot["syphon"]["rate"] if drains[n] else 0 for n in range(count)],
+        "throttled": [3 if is_throttled and n % 17 == 0 else 0 for n in range(count)],
+    }
 
 
-def _outage(length: int) -> Iterator[float]:
-    for n in range(length):
-        part = n / length
-        yield max(0.0, min((part - 0.4) / 0.3, (1.0 - part) / 0.3)) if part > 0.4 else 0.0
+def _growth(before: float, seconds: int) -> float:
+    """Return the backlog of an outage that goes on, as a multiple of the last one. `before` is the
+    part of the history that is still to come, from 1 to 0."""
+    return max(0.0, 1 - before * seconds / OUTAGE_S)
+
+
+def _drain(before: float, _: int) -> float:
+    """Return the backlog of an outage that has ended, as a multiple of the last one."""
+    if before < DRAIN:
+        return 1 + before / DRAIN
+    return max(0.0, 2 * (OUTAGE - before) / (OUTAGE - DRAIN))
