@@ -59,8 +59,8 @@ def open_url(browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenP
 
 
 @pytest.fixture
-def open_page(open_url: OpenPage, console: StandIn) -> OpenPage:
-    """Open pages of the server that stands in for the console."""
+def open_page(console: StandIn, open_url: OpenPage) -> OpenPage:
+    """Open pages of the server that stands in for the console. They are closed before it ends."""
     return partial(open_url, console.url)
 
 
