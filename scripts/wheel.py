@@ -22,7 +22,14 @@ EXTRAS = "cli,emulator"
 MAX_SIZE_MB = 75
 """The size of the environment with these extras. It was 57 MB in November 2026."""
 UNWANTED = {"pyspark", "pandas", "pyarrow", "pytest", "ruff", "mypy", "hypothesis", "duckdb"}
-NEEDED = ("py.typed", "cost/prices.toml", "cost/page.html.j2", "spark/log4j2.properties")
+NEEDED = (
+    "py.typed",
+    "console/static/index.html",
+    "console/static/vendor/uplot/LICENSE",
+    "cost/page.html.j2",
+    "cost/prices.toml",
+    "spark/log4j2.properties",
+)
 TIMEOUT_S = 300.0
 UNREACHABLE = "Endpoint=sb://{}.example/;SharedAccessKeyName=k;SharedAccessKey=a2V5"
 LIST_COMMANDS = """

@@ -1,0 +1,148 @@
+// The syphon: its health in words, its figures, and its control.
+
+import { askAndDo, field, optionalNumber } from "./dialog.js";
+import { button, byId, element, KeyedChildren, setAge, setHidden, setSentence, setText } from "./dom.js";
+import { count, duration, rate } from "./format.js";
+import { StateBadge } from "./icons.js";
+
+const DESTINATION_HINT = "Empty: all destinations together.";
+
+export class Syphon {
+  constructor({ api, notify }) {
+    this.api = api;
+    this.notify = notify;
+    this.destinations = [];
+    this.badge = new StateBadge(element("span"));
+    this.problem = element("p", { class: "name problem" });
+    this.settings = element("p", { class: "name muted" });
+    this.reported = element("time");
+    this.facts = element("dl", { class: "facts" });
+    this.rows = new KeyedChildren(this.facts, { key: ([label]) => label, create: newFact });
+    this.time = element("p", { class: "muted" }, "Status of ", this.reported, " ago.");
+    this.actions = element("div", { class: "buttons operator" });
+    this.pause = button("Pause…", () => this.#change("pause", "Pause the syphon", "Pause"));
+    this.resume = button("Resume…", () => this.#change("resume", "Resume the syphon", "Resume"));
+    this.rate = button("Set rate…", () => this.#setRate());
+    this.reset = button("Reset…", () => this.#change("reset", "Reset the control", "Reset", false));
+    this.actions.append(this.pause, this.resume, this.rate, this.reset);
+    byId("syphon").append(
+      element("p", {}, this.badge.node),
+      this.problem,
+      this.settings,
+      this.facts,
+      this.time,
+      this.actions,
+      element("datalist", { id: "destination-names" }),
+    );
+  }
+
+  update(snapshot, now) {
+    const syphon = snapshot.syphon ?? { known: false };
+    const [state, words] = healthOf(syphon);
+    this.badge.set(state, words);
+    setSentence(this.problem, syphon.problem ?? "");
+    setHidden(this.problem, !syphon.problem);
+    const settings = settingsOf(syphon);
+    setSentence(this.settings, settings);
+    setHidden(this.settings, settings === "");
+    this.rows.update(syphon.known ? factsOf(syphon) : [], now);
+    setHidden(this.facts, !syphon.known);
+    setHidden(this.time, !syphon.known || !syphon.time);
+    setAge(this.reported, syphon.time, now);
+    setHidden(this.pause, syphon.paused === true);
+    setHidden(this.resume, !syphon.paused && !(syphon.paused_destinations ?? []).length);
+    this.#setDestinations((snapshot.destinations ?? []).map((item) => item.destination));
+  }
+
+  #setDestinations(names) {
+    if (names.join("\n") === this.destinations.join("\n")) return;
+    this.destinations = names;
+    byId("destination-names").replaceChildren(...names.slice(0, 200).map((value) => element("option", { value })));
+  }
+
+  async #change(action, title, label, hasDestination = true) {
+    const fields = hasDestination ? [destinationField()] : [];
+    this.#done(
+      await askAndDo({
+        title,
+        label,
+        fields,
+        send: (values, confirm) =>
+          this.api.post("/api/syphon", { action, destination: values.destination ?? null, confirm }),
+      }),
+    );
+  }
+
+  async #setRate() {
+    const number = field({
+      name: "rate",
+      label: "Messages a second",
+      type: "number",
+      min: "0.1",
+      step: "any",
+      required: true,
+      read: optionalNumber,
+    });
+    this.#done(
+      await askAndDo({
+        title: "Set the rate of the syphon",
+        label: "Set rate",
+        fields: [number, destinationField()],
+        send: (values, confirm) => this.api.post("/api/syphon", { action: "rate", ...values, confirm }),
+      }),
+    );
+  }
+
+  #done(answer) {
+    if (answer) this.notify(answer.text ?? "The control of the syphon was changed.");
+  }
+}
+
+function destinationField() {
+  return field({
+    name: "destination",
+    label: "Destination (optional)",
+    hint: DESTINATION_HINT,
+    list: "destination-names",
+    autocomplete: "off",
+    spellcheck: "false",
+    read: (text) => text || null,
+  });
+}
+
+function healthOf(syphon) {
+  if (!syphon.known) return ["unknown", "No syphon reports its status"];
+  if (!syphon.running) return ["bad", "Stopped"];
+  if (syphon.paused) return ["paused", "Paused"];
+  return syphon.healthy ? ["good", "Healthy"] : ["bad", "Unhealthy"];
+}
+
+function settingsOf(syphon) {
+  const lines = syphon.paused && !syphon.known ? ["A syphon that starts is paused."] : [];
+  lines.push(...(syphon.paused_destinations ?? []).map((path) => `${path} is paused.`));
+  for (const [path, value] of Object.entries(syphon.rates ?? {})) {
+    lines.push(`At most ${rate(value)} messages a second to ${path}.`);
+  }
+  return lines.join(" ");
+}
+
+function factsOf(syphon) {
+  return [
+    ["Rate", Number.isFinite(syphon.rate) ? `${rate(syphon.rate)} messages/s` : "–"],
+    ["Limit", syphon.max_rate ? `${rate(syphon.max_rate)} messages/s` : "none"],
+    ["Time to go", duration(syphon.seconds_to_go ?? NaN)],
+    ["Moved", count(syphon.moved)],
+  ];
+}
+
+function newFact() {
+  const term = element("dt");
+  const value = element("dd");
+  return {
+    node: element("div", {}, term, value),
+    update([label, text]) {
+      setText(term, label);
+      setText(value, text);
+    },
+  };
+}

@@ -1,0 +1,142 @@
+"""A page of the console in a browser, and what a test can ask of it."""
+
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Playwright
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox",  # tests may run as root
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+AXE = Path(__file__).resolve().parents[1] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
+RUN_AXE = """async () => {
+    const result = await axe.run(document, {resultTypes: ["violations"]});
+    return result.violations.map(({id, nodes}) =>
+        [id, ...nodes.slice(0, 3).map(node => node.html + " " + node.failureSummary)].join("\\n"));
+}"""
+
+FIND_CUT_OFF = """() => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const cut = [];
+    while (texts.nextNode()) {
+        const node = texts.currentNode;
+        const box = node.parentElement.closest(".figures > div, td, button, .card, .summary, .bar");
+        if (box === null || node.parentElement.closest(".visually-hidden")) continue;
+        const range = document.createRange();
+        range.selectNodeContents(node);
+        const {left, right} = box.getBoundingClientRect();
+        const outside = rect => rect.width && (rect.left < left - 1 || rect.right > right + 1);
+        if ([...range.getClientRects()].some(outside)) cut.push(node.data);
+    }
+    return cut;
+}"""
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Start Debian's Chromium. Playwright downloads nothing."""
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+
+
+class BrowserPage:
+    """A page in a browser context of its own, or in that of another page."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        url: str,
+        *,
+        width: int = 1400,
+        scheme: str = "light",
+        beside: "BrowserPage | None" = None,
+        expected_errors: tuple[str, ...] = (),
+        loads: bool = True,
+    ) -> None:
+        self.context: BrowserContext = (
+            beside.context
+            if beside is not None
+            else browser.new_context(
+                viewport={"width": width, "height": 900},
+                color_scheme=scheme,  # type: ignore[arg-type]
+                timezone_id="UTC",
+                locale="en-US",
+            )
+        )
+        self.expected_errors = expected_errors
+        self.errors: list[str] = []
+        self.page: Page = self.context.new_page()
+        self.page.on("console", self._record)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self._url = url
+        if loads:
+            self.load()
+
+    def load(self) -> None:
+        """Load the page, and wait until it shows a snapshot and its charts."""
+        self.page.goto(self._url)
+        self.page.locator("#dashboard").wait_for()
+        self.page.locator(".chart canvas").nth(2).wait_for()
+
+    def get(self, selector: str) -> Locator:
+        return self.page.locator(selector)
+
+    def section(self, name: str) -> Locator:
+        """Return the section with a heading, as assistive technology finds it."""
+        return self.page.get_by_role("region", name=name, exact=True)
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    def visible_button_names(self) -> list[str]:
+        """Return the names of all visible buttons, as assistive technology reads them."""
+        buttons = self.page.get_by_role("button").all()
+        return [b.get_attribute("aria-label") or b.inner_text() for b in buttons]
+
+    @property
+    def dialog(self) -> Locator:
+        return self.page.get_by_role("dialog")
+
+    def set_view(self, width: int, scheme: str) -> None:
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+
+    def overflow(self) -> int:
+        """Return by how many pixels the content is wider than the window."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+
+    def cut_off_texts(self) -> list[str]:
+        """Return texts that reach beyond the box that they are in."""
+        return list(self.page.evaluate(FIND_CUT_OFF))
+
+    def accessibility_violations(self) -> list[str]:
+        """Return the violations that axe-core finds: labels, roles, contrast and others."""
+        if not self.page.evaluate("typeof axe !== 'undefined'"):
+            self.page.evaluate(f"() => {{ {AXE.read_text(encoding='utf-8')} }}")
+        return list(self.page.evaluate(RUN_AXE))
+
+    def run(self, module: str, script: str, argument: Any = None) -> Any:
+        """Return the value of an expression with the exports of a module of the page as `m` and an
+        argument as `x`."""
+        function = (
+            f"async (x) => {{ const m = await import('/static/{module}'); return {script}; }}"
+        )
+        return self.page.evaluate(function, argument)
+
+    def screenshot(self, path: Path) -> None:
+        self.page.screenshot(path=path, full_page=True)
+
+    def unexpected_errors(self) -> list[str]:
+        return [e for e in self.errors if not any(text in e for text in self.expected_errors)]
+
+    def close(self) -> None:
+        self.context.close()
+
+    def _record(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.errors.append(message.text)
