@@ -147,12 +147,14 @@ def test_messages_are_judged_alone_and_sessions_keep_their_order(
     destination = Destination(list(faults), bad, poison, accepts_batches)
     recorder = Recorder()
     # The time passes with each look at the clock.
-    sender = sender_to(destination, recorder, count().__next__)
+    clock = count().__next__
+    sender = sender_to(destination, recorder, clock)
 
     for id, session, locked_until in zip(ids, sessions, expires, strict=False):
         properties = Properties(message_id=id, group_id=session)
         payload = Message.build(properties=properties, data=b"x" * 200).encode()
-        sender.add(RestoredMessage("backlog", b"\0" * 16, locked_until, session, "q", payload))
+        message = RestoredMessage("backlog", b"\0" * 16, locked_until, session, "q", payload)
+        sender.add(message, clock())
     sender.flush()
     sender.wait()
 
@@ -182,7 +184,7 @@ def test_bad_messages_are_found_among_many(poison: bool) -> None:
     sender = sender_to(destination, recorder)
     for id in ids:
         payload = Message.build(properties=Properties(message_id=id), data=b"x").encode()
-        sender.add(RestoredMessage("backlog", b"\0" * 16, FAR, None, "q", payload))
+        sender.add(RestoredMessage("backlog", b"\0" * 16, FAR, None, "q", payload), 0)
     sender.flush()
     sender.wait()
 
@@ -198,7 +200,8 @@ def test_delivery_whose_locks_expire_while_it_waits_is_left() -> None:
 
     def add(id: str, locked_until: int, session: str | None = None) -> None:
         payload = Message.build(properties=Properties(message_id=id, group_id=session)).encode()
-        sender.add(RestoredMessage("backlog", b"\0" * 16, locked_until, session, "q", payload))
+        message = RestoredMessage("backlog", b"\0" * 16, locked_until, session, "q", payload)
+        sender.add(message, now)
 
     add("frozen", 10, "a")
     now = 11  # the process was frozen

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, size_in_batch
 from pairbus.amqp.client import PendingDelivery, Sender
@@ -14,6 +15,8 @@ from pairbus.spark.outcome import OutcomeRecorder
 from pairbus.spark.pace import Pace
 from pairbus.spark.rate_control import requested_wait_s
 from pairbus.spark.verdicts import Failure, Verdict, judge
+
+_locked_until = attrgetter("locked_until")
 
 MAX_BATCH_MESSAGES = 500
 MAX_THROTTLED_SENDS = 20
@@ -54,7 +57,7 @@ class DestinationSender:
         pace: Pace | None = None,
         hold_if_missing: bool,
     ) -> None:
-        """A message is sent if its lock lasts until `min_locked_until`, which depends on the time.
+        """A delivery is sent if its locks last until `min_locked_until`, which depends on the time.
         With `hold_if_missing`, messages are left if the destination does not exist, and
         dead-lettered otherwise."""
         self._path = path
@@ -67,6 +70,8 @@ class DestinationSender:
         """The number of throttled deliveries in a row."""
         self._batch: list[RestoredMessage] = []
         self._batch_bytes = 0
+        self._max_bytes, self._max_messages = 0, 0
+        """The limits of the current batch."""
         self._in_flight: deque[_InFlight] = deque()
         self._error: AmqpError | None = None
         self._dead_letters_all = False
@@ -85,8 +90,9 @@ class DestinationSender:
                 recorder.destination_missing(path)
                 self._dead_letters_all = not hold_if_missing
 
-    def add(self, message: RestoredMessage) -> None:
-        """Send a message after all earlier ones, unless its lock expires too early."""
+    def add(self, message: RestoredMessage, min_locked_until: int) -> None:
+        """Send a message after all earlier ones, unless its lock expires before
+        `min_locked_until`."""
         if self._dead_letters_all:
             # Without the words of the service, which differ each time: the messages share requests.
             description = f"The queue or topic {self._path!r} does not exist."
@@ -94,8 +100,7 @@ class DestinationSender:
         elif self._error is not None:
             self._leave([message])
         elif message.lock_token is not None and (
-            message.locked_until < self._min_locked_until()
-            or message.session_id in self._skipped_sessions
+            message.locked_until < min_locked_until or message.session_id in self._skipped_sessions
         ):
             if message.session_id is not None:
                 self._skipped_sessions.add(message.session_id)
@@ -114,24 +119,25 @@ class DestinationSender:
             self._sender.detach()  # The entity may be created again, and needs a new link then.
 
     def _add_to_batch(self, message: RestoredMessage) -> None:
+        # A message that is larger than a batch may be is sent alone, and not as a batch.
         size = size_in_batch(len(message.payload))
-        if self._batch and not self._fits(size):
+        if self._batch and (
+            len(self._batch) >= self._max_messages or self._batch_bytes + size > self._max_bytes
+        ):
             self._post(self._take_batch())
-        if not self._batch and not self._batching.refused:
-            # The envelope repeats properties of the first message.
-            self._batch_bytes = len(batch_envelope(message.payload))
+        if not self._batch:
+            self._begin_batch(message)
         self._batch.append(message)
         self._batch_bytes += size
 
-    def _fits(self, size: int) -> bool:
-        """Return True if a message of this size can be added to the batch. One that is larger than
-        a batch may be is sent alone, and not as a batch."""
-        limit = self._sender.max_batch_size or MAX_MESSAGE_SIZE_STANDARD
-        return (
-            not self._batching.refused
-            and len(self._batch) < min(MAX_BATCH_MESSAGES, self._pace.slice_size)
-            and self._batch_bytes + size <= limit
-        )
+    def _begin_batch(self, message: RestoredMessage) -> None:
+        if self._batching.refused:
+            self._max_messages = 1
+            return
+        # The envelope repeats properties of the first message.
+        self._batch_bytes = len(batch_envelope(message.payload))
+        self._max_bytes = self._sender.max_batch_size or MAX_MESSAGE_SIZE_STANDARD
+        self._max_messages = min(MAX_BATCH_MESSAGES, self._pace.slice_size)
 
     def _take_batch(self) -> list[RestoredMessage]:
         messages, self._batch, self._batch_bytes = self._batch, [], 0
@@ -215,6 +221,8 @@ class DestinationSender:
         wait for others and for their pace, and a process may have been frozen. The later messages
         of their sessions are late as well."""
         min_locked_until = self._min_locked_until()
+        if not self._late_sessions and min(map(_locked_until, messages)) >= min_locked_until:
+            return False
         if not any(
             message.lock_token is not None
             and (

@@ -52,6 +52,7 @@ class Forwarder:
         messages = list(messages)
         longest = max((m.locked_until for m in messages if m.lock_token is not None), default=now)
         self._margin_ms = self._margin.update(longest - now)
+        min_locked_until = self._min_locked_until()
         for message in messages:
             if message.problem is not None or message.destination is None:
                 self._recorder.dead_letter(
@@ -61,7 +62,7 @@ class Forwarder:
             sender = self._senders.get(message.destination)
             if sender is None:
                 sender = self._open(message.destination)
-            sender.add(message)
+            sender.add(message, min_locked_until)
 
     def finish(self) -> Outcome:
         """Send the last batches, wait for all answers, and settle."""

@@ -14,7 +14,7 @@ from typing import Literal
 from pairbus.errors import Busy
 from pairbus.spark.rate_control import DEFAULT_WAIT_S, NO_LIMIT, RateLimit, requested_wait_s
 from pairbus.spark.rate_file import RateFile
-from pairbus.spark.rate_schedule import RateSchedule
+from pairbus.spark.rate_schedule import RateSchedule, ScheduleState
 
 SLICE_S = 0.05
 """The time between two receives or sends that are paced. With longer ones a rate slightly above the
@@ -23,6 +23,9 @@ MIN_DELAY_S = 0.001
 MAX_TASK_S = 20.0
 """The time after which a paced task reads no more: the rate may have fallen since it was planned,
 and the messages are locked."""
+COUNT_S = 0.1
+"""The shortest time between two changes of the common count, each of which locks and writes a
+file."""
 UNPACED = 1 << 30
 """The size of a slice if no limit is known."""
 
@@ -67,6 +70,9 @@ class Pace:
     """The last result of `max_slice`."""
     _limit: RateLimit = NO_LIMIT
     _started_at: float = 0.0
+    _uncounted: int = 0
+    """Messages that are not in the common count yet."""
+    _counted_at: float = 0.0
 
     def __post_init__(self) -> None:
         self._limit = self.plan.limit
@@ -107,8 +113,11 @@ class Pace:
 
     def count(self, messages: int) -> None:
         """Count messages that a namespace has delivered or accepted, for the observed rate."""
-        with self.schedule.open() as state:
-            state.count(self.now(), messages)
+        self._uncounted += messages
+        now = self.now()
+        if now - self._counted_at >= COUNT_S:
+            with self.schedule.open() as state:
+                self._add_to_count(state, now)
 
     def give_back(self, count: int) -> None:
         """Take note that the last operation had `count` messages fewer than it waited for."""
@@ -122,6 +131,7 @@ class Pace:
         self.throttled += 1
         now = self.now()
         with self.schedule.open() as state:
+            self._add_to_count(state, now)
             observed = state.observed(now)
         wait_s = requested_wait_s(error)
         self._limit = self.limit.throttled(
@@ -132,6 +142,11 @@ class Pace:
         )
         if self.file is not None:
             self.file.write(self._limit)
+
+    def _add_to_count(self, state: ScheduleState, now: float) -> None:
+        if self._uncounted:
+            state.count(now, self._uncounted)
+        self._uncounted, self._counted_at = 0, now
 
     def _rate(self) -> float | None:
         """Return the rate of this task now. None: nothing is delayed."""

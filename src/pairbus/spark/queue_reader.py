@@ -18,11 +18,13 @@ from pairbus.spark.messages import ReceivedMessage, sequence_number_of
 from pairbus.spark.pace import Pace
 from pairbus.spark.paced_receive import receive_paced
 from pairbus.spark.plans import PartitionPlan
-from pairbus.spark.rows import ROWS_PER_BATCH
 
 logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
+
+MAX_ROWS = 2000
+"""Rows of one Arrow batch for Spark. While a limit is known, each slice is a batch."""
 
 
 class RowConverter(Protocol[Row]):
@@ -71,7 +73,7 @@ class QueueReader(Generic[Row]):
             for row in self._converter.rows(queue, messages, plan):
                 rows.append(row)
                 remaining -= 1
-                if len(rows) >= min(ROWS_PER_BATCH, pace.slice_size):
+                if len(rows) >= MAX_ROWS or len(rows) >= pace.slice_size:
                     yield self._converter.to_record_batch(rows)
                     rows = []
         if rows:
@@ -135,6 +137,8 @@ def in_order(
     position = 0 if first is None else sequence_number_of(first.payload)
     expiry = LockExpiry()
     for batch in deliveries:
+        # A link delivers in the order in which it locks, so the first lock expires first.
+        locked_until = expiry.of(batch[0].payload) if batch else 0
         for delivery in batch:
             if first is not None:
                 number = sequence_number_of(delivery.payload)
@@ -142,8 +146,6 @@ def in_order(
                     if number > position:
                         yield first
                     first = None
-            yield ReceivedMessage(
-                queue, delivery.payload, delivery.tag, expiry.of(delivery.payload)
-            )
+            yield ReceivedMessage(queue, delivery.payload, delivery.tag, locked_until)
     if first is not None:
         yield first

@@ -73,8 +73,8 @@ class RateSchedule:
                 state = ScheduleState()
             yield state
             file.seek(0)
-            file.truncate()
-            json.dump(asdict(state), file)
+            file.write(json.dumps(asdict(state)))
+            file.truncate()  # last: some file systems write a file that was emptied to disk at once
 
     def _open_file(self) -> TextIO | None:
         if self._path is None:

@@ -23,10 +23,6 @@ SCHEMA = (
     "destination string, payload binary"
 )
 """The schema of `format("servicebus")`. `payload` is the whole message, encoded as AMQP."""
-ROWS_PER_BATCH = 250
-"""Rows of one Arrow batch between Python and the JVM. With Spark's default of 10 000, the writer
-would wait long for the first batch; with fewer rows, reading and sending overlap. A drain that is
-paced may have no more than some hundred messages a second."""
 _ARROW_TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
     "binary": pa.binary(),

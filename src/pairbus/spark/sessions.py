@@ -20,7 +20,6 @@ from pairbus.spark.connect_retries import limit_retries
 from pairbus.spark.lost_jvm import hide_lost_jvm
 from pairbus.spark.package_archive import write_archive
 from pairbus.spark.process_folder import process_folder
-from pairbus.spark.rows import ROWS_PER_BATCH
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """JVM options that shorten the start of Spark by a third. They slow down long computations."""
@@ -37,6 +36,9 @@ SPECULATION = {
 }
 """On a cluster, a task that lasts three times as long as it should runs a second time on another
 executor: the first one may be frozen. A second run that is not needed costs duplicates."""
+ROWS_PER_WRITE = 250
+"""Rows of one Arrow batch for a writer. Spark collects them first: with its default of 10 000, a
+writer would wait long, and a drain that is paced may have some hundred messages a second."""
 REMOTE_PREFIX = "sc://"
 NOT_REMOTE = (
     "A session of Spark Connect cannot make a cost report: it gives no access to the file systems "
@@ -145,7 +147,7 @@ def _connect(address: str) -> SparkSession:
 
 def configure_streaming(session: SparkSession) -> None:
     """Set what makes a drain fast. These settings belong to the session, not to the context."""
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_BATCH))
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_WRITE))
     session.conf.set("spark.sql.streaming.pollingDelay", "100ms")
 
 

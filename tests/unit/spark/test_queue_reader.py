@@ -55,13 +55,16 @@ def test_message_of_the_long_poll_is_read_once_and_in_its_position(
 
 
 @pytest.mark.rule("Y13")
-def test_lock_of_each_message_expires_when_its_delivery_says() -> None:
+def test_locks_expire_when_the_first_of_the_deliveries_says_that_arrived_together() -> None:
     now = wall_clock_ms()
-    deliveries = [[FakeDelivery(message(n, now + 10_000 + n), b"new") for n in range(3)]]
+    numbers = [[0, 1], [2, 3]]
+    deliveries = [
+        [FakeDelivery(message(n, now + 10_000 + n), b"new") for n in batch] for batch in numbers
+    ]
 
     messages = list(in_order("q", None, deliveries))  # type: ignore[arg-type]
 
-    assert [m.locked_until for m in messages] == [now + 10_000 + n for n in range(3)]
+    assert [m.locked_until - now for m in messages] == [10_000, 10_000, 10_002, 10_002]
 
 
 def test_queue_without_a_long_poll_message_is_read_in_order() -> None:
