@@ -61,9 +61,9 @@ def test_prometheus_scrapes_a_syphon_and_a_console(backlog: Backlog, tmp_path: P
         ) as console,
     ):
         port = port_of(syphon.read_until("Metrics for Prometheus: ").split()[-1])
-        early, content = scrape(port, TOKEN)  # Spark still starts
-        assert (early, scrape(port, "wrong")[0]) == (200, 401)
-        assert f'pairbus_syphon_healthy{{pairing="{backlog.name}"}} 1.0'.encode() in content
+        healthy = f'pairbus_syphon_healthy{{pairing="{backlog.name}"}} 1.0'.encode()
+        wait_until(lambda: healthy in scrape(port, TOKEN)[1], "the first metrics")
+        assert scrape(port, "wrong")[0] == 401
         console_port = port_of(json.loads(console.read_until("{"))["url"])
         configuration = scrape_configuration(console_port=console_port, syphon_port=port)
 
