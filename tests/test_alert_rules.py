@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.promql import run_promtool
+from tests.promql import ExpressionNames, metrics_of_the_code, run_promtool
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -103,6 +103,16 @@ def test_alert_has_what_an_operator_needs(alert: PrometheusRule) -> None:
     for name in ("summary", "description"):
         assert re.search(rf"^          {name}: ", alert.text, re.MULTILINE), name
     assert f"runbook_url: docs/alerts.md#{alert.name.lower()}\n" in alert.text
+
+
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.name)
+def test_rule_uses_metrics_and_labels_of_the_code(rule: PrometheusRule) -> None:
+    known = metrics_of_the_code()
+    for other in ALL_RULES:
+        if other.kind == "record":
+            known[other.name] = {*other.name.partition(":")[0].split("_")}
+
+    assert ExpressionNames.parse(rule.expression).unknown(known) == []
 
 
 def test_page_has_a_section_for_each_alert_in_their_order() -> None:

@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.promql import run_promtool
+from tests.promql import ExpressionNames, metrics_of_the_code, run_promtool
 
 ROOT = Path(__file__).resolve().parent.parent
 DASHBOARD: dict[str, Any] = json.loads(
     (ROOT / "deploy" / "grafana" / "pairbus.json").read_text(encoding="utf-8")
 )
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+TARGETS = [
+    pytest.param(panel, target, id=f"{panel['title']} {target['refId']}")
+    for panel in PANELS
+    for target in panel.get("targets", ())
+]
 COLUMNS = 24
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -71,6 +76,18 @@ def test_panel_is_described_and_uses_the_chosen_source(panel: dict[str, Any]) ->
     assert panel["targets"]
 
 
+@pytest.mark.parametrize(("panel", "target"), TARGETS)
+def test_target_uses_metrics_and_labels_of_the_code(
+    panel: dict[str, Any], target: dict[str, Any]
+) -> None:
+    names = ExpressionNames.parse(with_values(target["expr"]))
+
+    assert names.metrics
+    assert names.unknown(metrics_of_the_code()) == []
+    assert all("pairing" in labels for labels in names.metrics.values())
+    assert {*re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])} <= names.grouping
+
+
 def test_expressions_parse(tmp_path: Path) -> None:
     expressions = [
         with_values(target["expr"]) for panel in PANELS for target in panel.get("targets", ())
@@ -88,3 +105,15 @@ def test_expressions_parse(tmp_path: Path) -> None:
 
     assert result.returncode == 0, result.stderr
     assert f"{len(rules)} rules found" in result.stdout
+
+
+def test_wrong_names_are_found() -> None:
+    expression = (
+        'sum by (queue) (rate(pairbus_pings_total{path="a", colour="b"}[5m])) / pairbus_pongs'
+    )
+
+    assert ExpressionNames.parse(expression).unknown(metrics_of_the_code()) == [
+        "by (queue)",
+        "pairbus_pings_total{colour}",
+        "pairbus_pongs",
+    ]
