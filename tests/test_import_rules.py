@@ -19,7 +19,7 @@ LAYERS = [
     {"console", "drill"},
     {"syphon", "backlog", "cost", "pairing", "emulator"},
     {"spark", "usage", "telemetry"},
-    {"transfer"},
+    {"transfer", "listeners"},
     {"amqp"},
     {"servicebus"},
     {"options", "events", "errors", "extras", "console_address"},

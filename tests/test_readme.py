@@ -12,7 +12,7 @@ from scripts.wheel_example import first_example
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in ("", "docs", "examples")
+    for folder in ("", "deploy", "docs", "examples")
     for path in (ROOT / folder).glob("**/*.md" if folder else "*.md")
 )
 

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.console.metrics import metric_families, render
+from pairbus.console.metrics import console_samples
 from pairbus.console.sender_report import InvalidReport, parse_report
 from pairbus.console.senders import SenderRegistry
 from pairbus.console.snapshot import Knowledge, build_snapshot
 from pairbus.console.stream import encode_event
 from pairbus.console.text import clean
+from pairbus.telemetry.prometheus import render_metrics
 from tests.console_client import report
 
 NOW = 1_800_000_000.0
@@ -63,7 +64,7 @@ def test_names_of_a_report_are_encoded_as_one_line(path: str, host: str, text: s
     assert json.loads(data.removeprefix("data: ")) == json.loads(json.dumps(snapshot))
     for line in (snapshot["sentence"], *snapshot["problems"]):
         assert line.translate(MARKS).replace("\u202f", " ").isprintable()
-    for line in render(metric_families(knowledge)).decode().split("\n")[:-1]:
+    for line in render_metrics(console_samples(knowledge, "p")).decode().split("\n")[:-1]:
         assert line.startswith(("#", "pairbus_"))
 
 

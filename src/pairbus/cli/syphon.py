@@ -20,7 +20,9 @@ from pairbus.cli.console import consoles, print_error, print_warning
 from pairbus.cli.default_paths import control_file as default_control_file
 from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.durations import parse_optional_duration
+from pairbus.cli.metrics_options import MetricsOptions
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
+from pairbus.cli.option_groups import with_option_groups
 from pairbus.cli.other_queues import warn_of_other_queues
 from pairbus.cli.pairing_options import (
     DEFAULT_BACKLOG_QUEUES,
@@ -49,6 +51,7 @@ app.add_typer(syphon_control.app, name="control")
 
 
 @app.callback(epilog=EXAMPLE)
+@with_option_groups
 def syphon(
     context: typer.Context,
     primary: SyphonPrimary = None,
@@ -176,6 +179,8 @@ def syphon(
             dir_okay=False,
         ),
     ] = None,
+    *,
+    metrics: MetricsOptions,
 ) -> None:
     """Move the backlog of a pairing to its destinations in the primary, on Spark.
 
@@ -232,9 +237,13 @@ def syphon(
         _check_status_file(status_file)
         for options in pairings.values():
             _control_settings(options)
+        endpoint = None if dry_run else metrics.open()
     except PairbusError as exc:
         print_error(err, exc)
         raise typer.Exit(USAGE_ERROR) from exc
+    publish = None
+    if endpoint is not None:
+        publish = context.with_resource(endpoint).publish
     needs_spark = not dry_run or where is not None
     if needs_spark and not check_spark(err, master):
         raise typer.Exit(FAILED)
@@ -245,6 +254,8 @@ def syphon(
             other_queues[name] = warn_of_other_queues(err, options)
             for line in _control_settings(options):
                 print_warning(err, f"{prefix}{line}")
+        if endpoint is not None:
+            endpoint.announce(out, err)
         if dry_run:
             status = run_dry_run(out, err, pairings, master)
         elif len(pairings) > 1:
@@ -254,6 +265,7 @@ def syphon(
                 checkpoint,
                 once=once,
                 status_file=status_file,
+                publish=publish,
                 executor_timeout_s=executor_timeout,
                 other_queues=other_queues,
             )
@@ -266,6 +278,7 @@ def syphon(
                 checkpoint,
                 once=once,
                 status_file=status_file,
+                publish=publish,
                 executor_timeout_s=executor_timeout,
                 other_queues=next(iter(other_queues.values())),
             )

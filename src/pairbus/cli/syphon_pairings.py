@@ -5,7 +5,8 @@ A syphon that fails does not end the others. The exit status tells that one did.
 
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -35,8 +36,10 @@ from pairbus.cli.syphon_status_file import (
 from pairbus.cli.syphon_totals import total_lines
 from pairbus.cli.threads import run_in_thread
 from pairbus.spark.error_summary import error_summary
+from pairbus.telemetry.samples import Sample
 
 if TYPE_CHECKING:
+    from pairbus.cli.metrics_endpoint import Publish
     from pairbus.syphon.options import SyphonOptions
     from pairbus.syphon.query import Syphon
     from pairbus.syphon.status import SyphonStatus
@@ -130,6 +133,12 @@ class PairingRun:
             ended = describe_end(self.exit_status(status, once=once, stopped=stopped), once=once)
         return status_values(status, self._progress, ended)
 
+    def samples(self, status: "SyphonStatus", pairing: str) -> Iterator[Sample]:
+        """Return the metrics, with the label `pairing`."""
+        from pairbus.syphon.metrics import measured_samples
+
+        return measured_samples(status, self._progress, pairing)
+
     def failed_values(self, error: str) -> dict[str, Any]:
         """Return the part of the status file after an end without a status."""
         from pairbus.syphon.status import initial_status
@@ -149,11 +158,13 @@ class PairingsRun:
         *,
         once: bool,
         status_file: Path | None,
+        publish: "Publish | None" = None,
         executor_timeout_s: float = 0.0,
         other_queues: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> None:
-        """`executor_timeout_s` is the longest time without executors; 0: for ever. `other_queues`
-        are the indexes of backlog queues that exist and are not drained, by pairing."""
+        """`publish` takes the metrics. `executor_timeout_s` is the longest time without executors;
+        0: for ever. `other_queues` are the indexes of backlog queues that exist and are not
+        drained, by pairing."""
         from pairbus.syphon.query import Syphon
 
         self._runs = [
@@ -170,6 +181,8 @@ class PairingsRun:
         ]
         self._once = once
         self._status_file = status_file
+        self._publish = publish
+        self._labels = pairing_labels(options)
         self._executor_timeout_s = executor_timeout_s
         self._stopped = threading.Event()
 
@@ -242,11 +255,17 @@ class PairingsRun:
                 print_error(err, f"{run.name}: {run.failure}")
 
     def _measure(self) -> dict[str, "SyphonStatus"]:
-        """Return the status of each pairing, and write the status file."""
+        """Return the status of each pairing, publish the metrics, and write the status file."""
         statuses = {run.name: run.status() for run in self._runs}
         now, count = time.monotonic(), self._status_file is not None
         for run in self._runs:
             run.measure(statuses[run.name], now, count=count)
+        if self._publish is not None:
+            self._publish(
+                sample
+                for run in self._runs
+                for sample in run.samples(statuses[run.name], self._labels[run.name])
+            )
         end = {"once": self._once, "stopped": self._stopped.is_set()}
         self._write({run.name: run.values(statuses[run.name], **end) for run in self._runs})
         return statuses
@@ -270,6 +289,16 @@ class PairingsRun:
         if STOPPED in results:
             print_warning(err, "Stopped before every backlog was drained.")
         return combined_exit_status(results)
+
+
+def pairing_labels(options: Mapping[str, "SyphonOptions"]) -> dict[str, str]:
+    """Return the label `pairing` of the metrics of each pairing: the name of its primary. Pairings
+    whose primaries have the same name keep their own."""
+    primaries = Counter(each.name for each in options.values())
+    return {
+        name: each.name if each.name and primaries[each.name] == 1 else name
+        for name, each in options.items()
+    }
 
 
 def combined_exit_status(results: list[int]) -> int:

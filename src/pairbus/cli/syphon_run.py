@@ -32,11 +32,12 @@ from pairbus.errors import ConfigurationError
 from pairbus.spark.error_summary import error_summary
 
 if TYPE_CHECKING:
+    from pairbus.cli.metrics_endpoint import Publish
     from pairbus.syphon.options import SyphonOptions
     from pairbus.syphon.status import SyphonStatus
 
 REFRESH_S = 0.5
-STATUS_FILE_S = 1.0
+REPORT_S = 1.0
 
 
 class SyphonRun:
@@ -50,17 +51,20 @@ class SyphonRun:
         *,
         once: bool,
         status_file: Path | None,
+        publish: "Publish | None" = None,
         executor_timeout_s: float = 0.0,
         other_queues: tuple[int, ...] = (),
     ) -> None:
-        """`executor_timeout_s` is the longest time without executors; 0: for ever. `other_queues`
-        are the indexes of backlog queues that exist and are not drained."""
+        """`publish` takes the metrics, once a second. `executor_timeout_s` is the longest time
+        without executors; 0: for ever. `other_queues` are the indexes of backlog queues that exist
+        and are not drained."""
         from pairbus.syphon.progress import DrainProgress
         from pairbus.syphon.query import Syphon
 
         self._syphon = Syphon(options, master=master, checkpoint=checkpoint)
         self._once = once
         self._status_file = status_file
+        self._publish = publish
         self._executor_timeout_s = executor_timeout_s
         self._other_queues = other_queues
         self._no_executors: str | None = None
@@ -75,23 +79,23 @@ class SyphonRun:
                 return self._run(out, err)
         except BaseException as exc:
             # The file must not say that the syphon runs when it does not.
-            self._write_end(f"the command ended unexpectedly: {type(exc).__name__}: {exc}")
+            self._report_end(f"the command ended unexpectedly: {type(exc).__name__}: {exc}")
             raise
 
     def _run(self, out: Console, err: Console) -> int:
-        self._write_start()
+        self._report_start()
         out.print("Starting Spark…")
         try:
             # In the main thread, Spark would replace our handler of Ctrl-C with its own.
             run_in_thread(lambda: self._syphon.start(once=self._once))
         except ConfigurationError as exc:
             print_error(err, exc)
-            self._write_end(str(exc))
+            self._report_end(str(exc))
             return USAGE_ERROR
         except Exception as exc:  # noqa: BLE001  any error of Spark
             problem = f"Spark did not start: {error_summary(exc)}"
             print_error(err, problem)
-            self._write_end(problem)
+            self._report_end(problem)
             return FAILED
         counter = BacklogCounter(self._syphon.options, self._progress)
         try:
@@ -110,12 +114,12 @@ class SyphonRun:
         self._print_totals(out, err, status)
         exit_status = self._exit_status(err, status)
         self._progress.add(time.monotonic(), removed(status))
-        self._write_status(status, ended=describe_end(exit_status, once=self._once))
+        self._report(status, ended=describe_end(exit_status, once=self._once))
         return exit_status
 
     def _show_progress(self, out: Console, err: Console, counter: BacklogCounter) -> None:
         """Show the progress until the syphon ends or is stopped."""
-        written_at = 0.0
+        reported_at = 0.0
         count_needed = out.is_terminal or self._status_file is not None
         with DrainScreen(out, err) as screen:
             while True:
@@ -124,9 +128,9 @@ class SyphonRun:
                 self._progress.add(now, removed(status))
                 if count_needed:
                     counter.count_if_due(status.batches, removed(status), now)
-                if now - written_at >= STATUS_FILE_S:
-                    written_at = now
-                    self._write_status(status)
+                if now - reported_at >= REPORT_S:
+                    reported_at = now
+                    self._report(status)
                 screen.show(status, self._progress, self._meter, now)
                 self._check_executors()
                 if self._no_executors is not None:
@@ -139,22 +143,28 @@ class SyphonRun:
         if 0 < self._executor_timeout_s <= seconds:
             self._no_executors = no_executors_error(seconds)
 
-    def _write_status(self, status: "SyphonStatus", ended: str | None = None) -> None:
+    def _report(self, status: "SyphonStatus", ended: str | None = None) -> None:
+        """Publish the metrics, and write the status file."""
+        from pairbus.syphon.metrics import measured_samples
+
+        if self._publish is not None:
+            name = self._syphon.options.name or ""
+            self._publish(measured_samples(status, self._progress, name))
         if self._status_file is not None:
             write_status_file(self._status_file, status_values(status, self._progress, ended))
 
-    def _write_start(self) -> None:
+    def _report_start(self) -> None:
         """Replace the file of an earlier run."""
         from pairbus.syphon.status import initial_status
 
-        self._write_status(initial_status())
+        self._report(initial_status())
 
-    def _write_end(self, problem: str) -> None:
+    def _report_end(self, problem: str) -> None:
         """Report an end without a status of the syphon."""
         from pairbus.syphon.status import initial_status
 
         status = replace(initial_status(), running=False, healthy=False, problem=problem)
-        self._write_status(status, ended="failed")
+        self._report(status, ended="failed")
 
     def _print_totals(self, out: Console, err: Console, status: "SyphonStatus") -> None:
         if not status.drained:

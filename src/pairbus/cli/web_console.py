@@ -274,12 +274,8 @@ def _serve(
 
     from pairbus.console.assembly import create_console
     from pairbus.console.running import RunningConsole
-    from pairbus.console.server import (
-        check_exposure,
-        is_loopback_host,
-        open_listener,
-        tls_context,
-    )
+    from pairbus.console.server import check_exposure
+    from pairbus.listeners import is_loopback_host, open_listener, tls_context
 
     check_exposure(address.host, has_tls=address.has_tls)
     certificate, key, ca_file = address.certificate, address.key, None

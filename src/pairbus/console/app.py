@@ -17,7 +17,7 @@ from pairbus.console.audit import AuditLog, AuditUnavailable
 from pairbus.console.guard import Denied, Guard, Identity
 from pairbus.console.headers import SecuredApplication
 from pairbus.console.login import LoginRoutes
-from pairbus.console.metrics import CONTENT_TYPE, metric_families, render
+from pairbus.console.metrics import console_samples
 from pairbus.console.peeking import PeekBudget, PeekRequest, peek_messages
 from pairbus.console.redrives import RedriveRefused
 from pairbus.console.roles import Access, ConsoleRole
@@ -38,6 +38,7 @@ from pairbus.console.text import clean
 from pairbus.cost.money import format_money
 from pairbus.errors import AmqpError, ConfigurationError, PairbusError
 from pairbus.spark.usage import UsageRecorder
+from pairbus.telemetry.prometheus import choose_format, render_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -166,9 +167,12 @@ class ConsoleApplication:
         seconds = min(int(text[:9]), MAX_HISTORY_S)
         return JSONResponse(self._state.history.since(seconds, self._state.now()))
 
-    async def _metrics(self, _: Request) -> Response:
-        families = metric_families(self._state.knowledge(self._state.now()))
-        return Response(render(families), headers={"Content-Type": CONTENT_TYPE})
+    async def _metrics(self, request: Request) -> Response:
+        knowledge = self._state.knowledge(self._state.now())
+        samples = console_samples(knowledge, self._state.target.known_primary_name())
+        exposition = choose_format(request.headers.get("accept", ""))
+        content = render_metrics(samples, exposition)
+        return Response(content, headers={"Content-Type": exposition.value})
 
     async def _peek(self, request: Request) -> Response:
         identity, query = identity_of(request), request.query_params

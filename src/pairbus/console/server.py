@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pairbus.console.app import ConsoleApplication
 from pairbus.errors import ConfigurationError
-from pairbus.servicebus.addresses import LOCALHOST, parse_ip_address
+from pairbus.listeners import is_loopback_host
 
 HEADER_TIMEOUT_S: Final = 10.0
 """The time for the headers of a request, from its first byte or the start of the connection."""
@@ -25,7 +25,6 @@ MAX_HEADER_BYTES: Final = 16 * 1024
 MAX_CONNECTIONS: Final = 4_000
 SPARE_FILES: Final = 200
 """Open files that are not connections of the console."""
-SEND_BUFFER_BYTES: Final = 128 * 1024
 SHUTDOWN_S: Final = 5
 
 
@@ -162,46 +161,6 @@ class ConsoleServer:
             self._server.run([self._listener])
         finally:
             self._listener.close()
-
-
-def open_listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Port 0: a free one. Raises ConfigurationError."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Connections inherit it. Without it, a page that does not read takes megabytes.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-            listener.bind(address)
-            listener.listen(512)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as exc:
-        raise ConfigurationError(
-            f"The console cannot listen on {host} port {port}: {exc.strerror}. Use another --port."
-        ) from exc
-    return listener
-
-
-def tls_context(certificate: str, key: str | None) -> ssl.SSLContext:
-    """Return the TLS context of a certificate file. Raises ConfigurationError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as exc:
-        raise ConfigurationError(f"The certificate {certificate} cannot be used: {exc}.") from exc
-    return context
-
-
-def is_loopback_host(host: str) -> bool:
-    """Return True if only this machine can reach a server on a host."""
-    address = parse_ip_address(host)
-    return host.lower() == LOCALHOST if address is None else address.is_loopback
 
 
 def check_exposure(host: str, *, has_tls: bool) -> None:

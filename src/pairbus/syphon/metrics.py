@@ -1,13 +1,17 @@
-"""The metrics of a syphon, from its status."""
+"""The metrics of a syphon, from its status and its progress."""
 
 from collections.abc import Iterator
 
+from pairbus.syphon.progress import DrainProgress
 from pairbus.syphon.status import SyphonStatus
 from pairbus.telemetry.metrics import (
+    BACKLOG_ALL_MESSAGES,
     DEAD_LETTERS,
     DRAIN_RATE,
     DRAINED_MESSAGES,
     SYPHON_HEALTHY,
+    SYPHON_PAUSED,
+    TIME_TO_GO,
     UNSETTLED_MESSAGES,
 )
 from pairbus.telemetry.samples import Sample
@@ -27,3 +31,24 @@ def status_samples(status: SyphonStatus, pairing: str) -> Iterator[Sample]:
     if status.running:
         yield Sample(DRAIN_RATE, status.rate, labels)
         yield Sample(SYPHON_HEALTHY, float(status.healthy), labels)
+        yield Sample(SYPHON_PAUSED, float(status.paused), labels)
+
+
+def measured_samples(
+    status: SyphonStatus, progress: DrainProgress, pairing: str
+) -> Iterator[Sample]:
+    """Return samples of a status and of the progress that was measured meanwhile, with the values
+    of the status file. A syphon that ended with a problem is not healthy."""
+    labels = {"pairing": pairing}
+    for sample in status_samples(status, pairing):
+        if sample.name != DRAIN_RATE:  # that of the last micro-batch
+            yield sample
+    if not status.running:
+        if not status.healthy:
+            yield Sample(SYPHON_HEALTHY, 0.0, labels)
+        return
+    yield Sample(DRAIN_RATE, progress.rate, labels)
+    if progress.remaining is not None:
+        yield Sample(BACKLOG_ALL_MESSAGES, progress.remaining, labels)
+    if progress.seconds_to_go is not None:
+        yield Sample(TIME_TO_GO, progress.seconds_to_go, labels)

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakSet, ref
 
-from pairbus.telemetry.metrics import DURATION_BUCKETS, METRICS, MetricKind
+from pairbus.telemetry.metrics import CONSOLE, DURATION_BUCKETS, METRICS, MetricKind
 from pairbus.telemetry.samples import Sample, SampleSource
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Instruments:
         self.histograms: dict[str, Histogram] = {}
         """The histograms, by name."""
         for metric in METRICS.values():
+            if metric.recorded_by == CONSOLE:
+                continue
             text = {"unit": metric.unit, "description": metric.description}
             if metric.kind is MetricKind.HISTOGRAM:
                 self.histograms[metric.name] = meter.create_histogram(

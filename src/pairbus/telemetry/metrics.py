@@ -28,13 +28,23 @@ THROTTLED_CALLS = "pairbus.throttled.calls"
 OPERATIONS = "pairbus.operations"
 OPERATION_BYTES = "pairbus.operation.bytes"
 BACKLOG_MESSAGES = "pairbus.backlog.messages"
+BACKLOG_ALL_MESSAGES = "pairbus.backlog.all_messages"
 BACKLOG_AGE = "pairbus.backlog.oldest.age"
+BACKLOG_DEAD_LETTERS = "pairbus.backlog.dead_letters"
 DRAINED_MESSAGES = "pairbus.drained.messages"
 DRAIN_RATE = "pairbus.drain.rate"
 TIME_TO_GO = "pairbus.drain.time_to_go"
 DEAD_LETTERS = "pairbus.dead_letters"
 UNSETTLED_MESSAGES = "pairbus.unsettled.messages"
 SYPHON_HEALTHY = "pairbus.syphon.healthy"
+SYPHON_PAUSED = "pairbus.syphon.paused"
+NAMESPACE_AVAILABLE = "pairbus.namespace.available"
+CONSOLE_SENDERS = "pairbus.console.senders"
+CONSOLE_OPERATIONS = "pairbus.console.operations"
+OUTAGE_COST = "pairbus.outage.cost"
+
+CONSOLE = "console"
+"""The process that records a metric, if only the console does. Its metrics are for Prometheus."""
 
 DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """The bucket boundaries of durations in seconds, which the conventions recommend."""
@@ -179,6 +189,14 @@ _METRICS = (
         "syphon",
     ),
     Metric(
+        SYPHON_PAUSED,
+        _GAUGE,
+        "",
+        "1 if an operator has paused the syphon, 0 if not.",
+        ("pairing",),
+        "syphon",
+    ),
+    Metric(
         PROCESS_DURATION,
         _HISTOGRAM,
         "s",
@@ -187,20 +205,68 @@ _METRICS = (
         "syphon",
     ),
     Metric(
+        BACKLOG_ALL_MESSAGES,
+        _GAUGE,
+        "{message}",
+        "Messages in the backlog, if they were counted.",
+        ("pairing",),
+        "syphon",
+    ),
+    Metric(
         BACKLOG_MESSAGES,
         _GAUGE,
         "{message}",
-        "Messages in the backlog, where they were counted.",
-        ("destination",),
-        "console",
+        "Messages in the backlog by destination, estimated from samples if there are many.",
+        ("pairing", "destination"),
+        CONSOLE,
     ),
     Metric(
         BACKLOG_AGE,
         _GAUGE,
         "s",
         "Age of the oldest message in the backlog, where it was peeked at.",
-        ("destination",),
-        "console",
+        ("pairing", "destination"),
+        CONSOLE,
+    ),
+    Metric(
+        BACKLOG_DEAD_LETTERS,
+        _GAUGE,
+        "{message}",
+        "Dead letters of the backlog queues, estimated from samples if there are many.",
+        ("pairing", "destination", "reason"),
+        CONSOLE,
+    ),
+    Metric(
+        NAMESPACE_AVAILABLE,
+        _GAUGE,
+        "",
+        "1 if the last inspection of the console reached the namespace, 0 if not.",
+        ("pairing", "role"),
+        CONSOLE,
+    ),
+    Metric(
+        CONSOLE_SENDERS,
+        _GAUGE,
+        "{sender}",
+        "Sender processes that report, and those that stopped reporting.",
+        ("pairing", "state"),
+        CONSOLE,
+    ),
+    Metric(
+        CONSOLE_OPERATIONS,
+        _COUNTER,
+        "{operation}",
+        "Billable operations of the console's own inspections.",
+        ("pairing",),
+        CONSOLE,
+    ),
+    Metric(
+        OUTAGE_COST,
+        _GAUGE,
+        "",
+        "Cost of the current or last outage so far, by the ledger.",
+        ("pairing", "currency"),
+        CONSOLE,
     ),
 )
 

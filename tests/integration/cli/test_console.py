@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.console.server import open_listener
+from pairbus.listeners import open_listener
 from tests.backlog import Backlog
 from tests.commands import LOCAL, TWO, run, run_here, started
 from tests.console_client import ConsoleClient
@@ -131,4 +131,4 @@ def test_port_that_is_taken_is_refused(tmp_path: Path):
         listener.close()
 
     assert result.exit_code == 2
-    assert "Use another --port" in result.stderr
+    assert "Use another port" in result.stderr

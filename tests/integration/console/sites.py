@@ -12,8 +12,8 @@ from pairbus.console.app import ConsoleApplication
 from pairbus.console.assembly import ConsoleOptions, create_console
 from pairbus.console.roles import ConsoleRole
 from pairbus.console.running import RunningConsole
-from pairbus.console.server import open_listener
 from pairbus.console.tokens import TokenSigner
+from pairbus.listeners import open_listener
 from tests.backlog import Backlog
 from tests.console_client import ConsoleClient
 

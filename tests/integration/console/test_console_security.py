@@ -16,8 +16,8 @@ from pairbus.console.headers import SECURITY_HEADERS
 from pairbus.console.roles import Access, ConsoleRole
 from pairbus.console.routes import GuardedRoute
 from pairbus.console.running import RunningConsole
-from pairbus.console.server import open_listener, tls_context
 from pairbus.emulator.connections.certificates import ensure_certificates
+from pairbus.listeners import open_listener, tls_context
 from tests.console_client import ConsoleClient, report
 from tests.integration.console.sites import Site, Sites
 

@@ -312,6 +312,5 @@ def test_metrics_are_for_prometheus(sites: Sites, backlog: Backlog):
     answer = viewer.get("/metrics")
 
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert f'pairbus_backlog_messages{{destination="{backlog.name}-orders"}} 4.0' in (
-        answer.body.decode().splitlines()
-    )
+    labels = f'pairing="{backlog.name}",destination="{backlog.name}-orders"'
+    assert f"pairbus_backlog_messages{{{labels}}} 4.0" in answer.body.decode().splitlines()

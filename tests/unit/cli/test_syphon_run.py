@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import pytest
 
 from pairbus.cli.console import consoles
+from pairbus.cli.metrics_endpoint import Publish
 from pairbus.cli.syphon_pairings import PairingsRun
 from pairbus.cli.syphon_run import SyphonRun
 from pairbus.cli.syphon_status_file import DEAD_LETTERED, DRAINED, FAILED, STUCK
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.status import SyphonStatus, initial_status
+from pairbus.telemetry.metrics import DRAINED_MESSAGES, SYPHON_HEALTHY
+from pairbus.telemetry.samples import Sample
 from tests.commands import ONE, TWO
 
 OPTIONS = SyphonOptions(primary=ONE, secondary=TWO)  # type: ignore[arg-type]
@@ -69,10 +73,16 @@ def several(request: pytest.FixtureRequest) -> bool:
 
 
 def run(
-    path: Path, *, several: bool = False, once: bool = False, other: tuple[int, ...] = ()
+    path: Path | None,
+    *,
+    several: bool = False,
+    once: bool = False,
+    other: tuple[int, ...] = (),
+    publish: Publish | None = None,
 ) -> int:
     runner: SyphonRun | PairingsRun
     end: dict[str, Any] = {"once": once, "status_file": path, "executor_timeout_s": 60.0}
+    end["publish"] = publish
     end["other_queues"] = {"a": other, "b": other} if several else other
     if several:
         runner = PairingsRun({"a": OPTIONS, "b": OPTIONS}, "spark://host:1", None, **end)
@@ -190,3 +200,30 @@ def test_exit_status_tells_that_messages_were_dead_lettered(
 
     assert run(path, several=several, once=True) == expected
     assert reported(path)["ended"] == "drained"
+
+
+@pytest.mark.rule("O1")
+def test_metrics_are_published_from_the_start_to_the_end(syphon: FakeSyphon, several: bool) -> None:
+    syphon.final = replace(initial_status(), running=False, drained=True, moved=Counter(orders=7))
+    published: list[set[tuple[str, float]]] = []
+
+    def publish(samples: Iterable[Sample]) -> None:
+        published.append({(sample.name, sample.value) for sample in samples})
+
+    assert run(None, several=several, once=True, publish=publish) == DRAINED
+    assert (SYPHON_HEALTHY, 1.0) in published[0]
+    assert (DRAINED_MESSAGES, 7) in published[-1]
+    assert SYPHON_HEALTHY not in dict(published[-1])
+
+
+@pytest.mark.rule("O1")
+def test_count_of_the_backlog_is_not_made_for_metrics_alone(
+    syphon: FakeSyphon, several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syphon.final = replace(initial_status(), running=False, drained=True)
+    counted: list[object] = []
+    monkeypatch.setattr("pairbus.syphon.counts.backlog_size", lambda *_: counted.append(0))
+
+    run(None, several=several, once=True, publish=lambda _: None)
+
+    assert counted == []

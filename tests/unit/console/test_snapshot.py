@@ -11,10 +11,12 @@ from pairbus.backlog.syphon_control import Control
 from pairbus.backlog.syphon_file import SyphonSummary
 from pairbus.console.estimates import MessageEstimate
 from pairbus.console.inspection import NamespaceInspection, SyphonView
-from pairbus.console.metrics import metric_families, render
+from pairbus.console.metrics import console_samples
 from pairbus.console.sender_report import parse_report
 from pairbus.console.senders import SenderEvent, SenderRegistry
 from pairbus.console.snapshot import MAX_EVENTS_SHOWN, MAX_SENDERS_SHOWN, Knowledge, build_snapshot
+from pairbus.telemetry.metrics import CONSOLE, METRICS
+from pairbus.telemetry.prometheus import render_metrics
 from tests.console_client import report
 
 pytestmark = pytest.mark.rule("O2")
@@ -161,7 +163,8 @@ def test_metrics_have_the_values_of_the_page():
         **senders(report(state="failover", path='a"b\\c\nd')),
     )
 
-    lines = render(metric_families(knowledge)).decode().splitlines()
+    text = render_metrics(console_samples(knowledge, "p")).decode()
+    lines = text.replace('pairing="p",', "").replace('{pairing="p"}', "").splitlines()
 
     assert 'pairbus_path_state{path="a\\"b\\\\c\\nd",state="failover"} 1.0' in lines
     assert 'pairbus_path_state{path="a\\"b\\\\c\\nd",state="healthy"} 0.0' in lines
@@ -174,17 +177,34 @@ def test_metrics_have_the_values_of_the_page():
     assert "pairbus_drain_rate_per_second 2.5" in lines
     assert 'pairbus_outage_cost{currency="USD"} 1.5' in lines
     assert not [line for line in lines if line.startswith("pairbus_drain_time_to_go")]
-    names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    assert len(names) == len(set(names))
+
+
+@pytest.mark.rule("O1")
+def test_labels_of_metrics_are_those_of_the_table():
+    knowledge = Knowledge(
+        now=NOW,
+        inspection=inspection(),
+        syphon=SyphonView(summary=SyphonSummary(True, rate=2.5, seconds_to_go=3.0)),
+        cost={"currency": "USD", "so_far": 1.5, "forecast": 2.0},
+        inspections={"operations": 12},
+        **senders(report()),
+    )
+
+    samples = list(console_samples(knowledge, "p"))
+
+    by_console = {name for name, metric in METRICS.items() if metric.recorded_by == CONSOLE}
+    assert by_console <= {sample.name for sample in samples}
+    for sample in samples:
+        assert set(sample.labels) == {"pairing", *METRICS[sample.name].attributes}
 
 
 @pytest.mark.rule("O1")
 def test_unknown_values_are_no_metrics():
-    text = render(metric_families(Knowledge(now=NOW))).decode()
+    text = render_metrics(console_samples(Knowledge(now=NOW), "p")).decode()
 
     assert text == (
         "# HELP pairbus_console_senders Sender processes that report, and those that stopped "
         "reporting.\n# TYPE pairbus_console_senders gauge\n"
-        'pairbus_console_senders{state="reporting"} 0.0\n'
-        'pairbus_console_senders{state="silent"} 0.0\n'
+        'pairbus_console_senders{pairing="p",state="reporting"} 0.0\n'
+        'pairbus_console_senders{pairing="p",state="silent"} 0.0\n'
     )
