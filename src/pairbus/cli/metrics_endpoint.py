@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 
 from rich.console import Console
 
-from pairbus.cli.console import print_warning
-from pairbus.listeners import is_loopback_host
 from pairbus.servicebus.addresses import format_address
 from pairbus.telemetry.metrics_request import PATH
 from pairbus.telemetry.metrics_server import MetricsServer, PublishedMetrics
@@ -36,15 +34,9 @@ class MetricsEndpoint:
         scheme = "https" if self._has_tls else "http"
         return f"{scheme}://{format_address(self._host, self._port)}{PATH}"
 
-    def announce(self, out: Console, err: Console) -> None:
-        """Print the address, and a warning if the network can read what is served."""
+    def announce(self, out: Console) -> None:
+        """Print the address."""
         out.print(f"Metrics for Prometheus: {self.url}", markup=False)
-        if not self._has_tls and not is_loopback_host(self._host):
-            print_warning(
-                err,
-                "Metrics and their token are sent in clear text. Use --metrics-tls-cert FILE "
-                "unless the network is trusted.",
-            )
 
     def __enter__(self) -> "MetricsEndpoint":
         self._server.__enter__()

@@ -31,8 +31,8 @@ class MetricsOptions:
     metrics_host: Annotated[
         str,
         typer.Option(
-            help="Address of --metrics-port. One that other machines can reach needs a token, "
-            "because metrics name destinations."
+            help="Address of --metrics-port. One that other machines can reach needs TLS and a "
+            "token, because metrics name destinations."
         ),
     ] = DEFAULT_HOST
     metrics_token_file: Annotated[
@@ -65,14 +65,11 @@ class MetricsOptions:
         if self.metrics_port is None:
             self._check_not_used()
             return None
+        if not is_loopback_host(self.metrics_host):
+            self._check_protected()
         token = None
         if self.metrics_token_file is not None:
             token = read_token(self.metrics_token_file)
-        elif not is_loopback_host(self.metrics_host):
-            raise ConfigurationError(
-                f"Other machines can reach {self.metrics_host}, and metrics name destinations. Add "
-                f"--metrics-token-file FILE, or listen on {DEFAULT_HOST}."
-            )
         tls = None
         if self.metrics_tls_cert is not None:
             key = self.metrics_tls_key
@@ -81,6 +78,18 @@ class MetricsOptions:
             raise ConfigurationError("--metrics-tls-key needs --metrics-tls-cert FILE.")
         listener = open_listener(self.metrics_host, self.metrics_port, "The metrics endpoint")
         return MetricsEndpoint(self.metrics_host, listener, token, tls)
+
+    def _check_protected(self) -> None:
+        values = {
+            "--metrics-token-file FILE": self.metrics_token_file,
+            "--metrics-tls-cert FILE": self.metrics_tls_cert,
+        }
+        missing = [name for name, value in values.items() if value is None]
+        if missing:
+            raise ConfigurationError(
+                f"Other machines can reach {self.metrics_host}, and metrics name destinations. Add "
+                f"{' and '.join(missing)}, or listen on {DEFAULT_HOST}."
+            )
 
     def _check_not_used(self) -> None:
         values = {

@@ -255,7 +255,7 @@ def syphon(
             for line in _control_settings(options):
                 print_warning(err, f"{prefix}{line}")
         if endpoint is not None:
-            endpoint.announce(out, err)
+            endpoint.announce(out)
         if dry_run:
             status = run_dry_run(out, err, pairings, master)
         elif len(pairings) > 1:

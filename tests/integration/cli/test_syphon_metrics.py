@@ -30,10 +30,10 @@ def test_port_that_is_taken_is_refused() -> None:
 
 
 @pytest.mark.rule("O3")
-def test_address_that_other_machines_can_reach_needs_a_token() -> None:
+def test_address_that_other_machines_can_reach_needs_tls_and_a_token() -> None:
     error = refused("--metrics-port", "0", "--metrics-host", "0.0.0.0")
 
-    assert "Add --metrics-token-file FILE, or listen on 127.0.0.1." in error
+    assert "Add --metrics-token-file FILE and --metrics-tls-cert FILE, or listen" in error
 
 
 def test_token_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:

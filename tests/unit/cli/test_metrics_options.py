@@ -15,13 +15,6 @@ from pairbus.errors import ConfigurationError
 pytestmark = pytest.mark.rule("O1")
 
 
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
-    path.write_text("secret\n")
-    return path
-
-
 def opened(**options: Any) -> MetricsEndpoint:
     endpoint = MetricsOptions(metrics_port=0, **options).open()
     assert endpoint is not None
@@ -47,31 +40,27 @@ def test_other_options_need_the_port(options: dict[str, Any], name: str) -> None
 
 
 def test_loopback_needs_no_token(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = consoles()
     with opened() as endpoint:
-        endpoint.announce(*consoles())
+        endpoint.announce(out)
 
-    out, err = capsys.readouterr()
-    assert out == f"Metrics for Prometheus: {endpoint.url}\n"
+    assert capsys.readouterr().out == f"Metrics for Prometheus: {endpoint.url}\n"
     assert endpoint.url.startswith("http://127.0.0.1:")
-    assert err == ""
 
 
 @pytest.mark.rule("O3")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "syphon.example"])
-def test_address_that_other_machines_can_reach_needs_a_token(host: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"reach {host}.* Add --metrics-token-file FILE"):
-        MetricsOptions(metrics_port=0, metrics_host=host).open()
-
-
-def test_clear_text_for_other_machines_is_a_warning(
-    token_file: Path, capsys: pytest.CaptureFixture[str]
+def test_address_that_other_machines_can_reach_needs_tls_and_a_token(
+    host: str, tmp_path: Path
 ) -> None:
-    with opened(metrics_host="0.0.0.0", metrics_token_file=token_file) as endpoint:
-        endpoint.announce(*consoles())
-
-    err = " ".join(capsys.readouterr().err.split())
-    assert "are sent in clear text. Use --metrics-tls-cert FILE" in err
-    assert "secret" not in err
+    file = tmp_path / "file"
+    for options, missing in (
+        ({}, "--metrics-token-file FILE and --metrics-tls-cert FILE"),
+        ({"metrics_token_file": file}, "--metrics-tls-cert FILE"),
+        ({"metrics_tls_cert": file}, "--metrics-token-file FILE"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"reach {host}.* Add {missing}, or listen"):
+            opened(metrics_host=host, **options)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"two words", b"\xff\xfe", b"x" * 5000])
