@@ -57,7 +57,7 @@ def send_attributes(operation: str, path: str, server: ServerAddress) -> dict[st
         attributes[OPERATION_TYPE] = SEND
     if server.port is not None:
         attributes[PORT] = server.port
-    return attributes
+    return dict(sorted(attributes.items()))  # the SDK sorts them for each record
 
 
 class SenderTelemetry:
