@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -9,9 +10,10 @@ from typing import Self
 class ChildProcess:
     """Starts the process, exchanges lines with it, and ends it."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, tool: Sequence[str] = ()) -> None:
+        """`tool` is a command that runs the process, such as valgrind."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [*tool, sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -17,7 +17,7 @@ from azure.servicebus import ServiceBusMessage
 from benchmarks.harness import Unit
 from benchmarks.pairing import BODY, FAST, NamespaceAddress, paired
 
-ROUNDS, SENDS, BATCH = 20, 150, 100
+ROUNDS, SENDS, BATCH = 20, 192, 100
 SPAWN = multiprocessing.get_context("spawn")
 CPU_TIME = Unit("CPU µs per message, healthy")
 

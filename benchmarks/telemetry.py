@@ -1,16 +1,24 @@
 """The CPU time that telemetry adds to a healthy paired sender.
 
 The application has no provider of OpenTelemetry ("nothing configured"), or the SDK with its
-exporters in memory, for metrics and spans. As in the benchmark of the ledger, the code of telemetry
-is measured directly, and the sum is added to the CPU time of the same sends without telemetry. The
-lines "in turns" show the total CPU time of sender processes that run in turns and are restarted
+exporters in memory, for metrics and spans. Two identical processes differ by more than telemetry
+adds, so its code is measured directly, within the sends: each round measures the time of the sends
+and the part that telemetry takes, so that a machine whose speed changes does not change the ratio.
+The lines "in turns" show the total CPU time of sender processes that run in turns and are restarted
 several times. All figures are medians of many short rounds.
+
+If valgrind is installed, the instructions of a send are counted, too. Their number hardly depends
+on the machine. It does not contain the work of the kernel, so the ratio is lower than that of the
+CPU times.
 """
 
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from statistics import median
 from timeit import repeat
+from typing import Any
 
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -20,9 +28,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from benchmarks.harness import OURS, Figure
+from benchmarks.instructions import INSTRUCTIONS, can_count, instructions_per_send
 from benchmarks.pairing import FAST, NamespaceAddress, namespace, paired
 from benchmarks.sender_cost import (
+    BATCH,
     CPU_TIME,
+    SPAWN,
+    Send,
     Stopwatch,
     measure_in_turns,
     medians,
@@ -37,32 +49,35 @@ UNCONFIGURED, EXPORTERS = "nothing configured", "exporters in memory"
 AIMS = {UNCONFIGURED: 0.999, EXPORTERS: 0.97}
 RESTARTS = 4
 CALLS = 100_000
+OFF = {"telemetry": False}
 
 
 def figures() -> list[Figure]:
     with ExitStack() as stack:
-        primary, secondary = (stack.enter_context(namespace()) for _ in range(2))
-        single, batched = (
-            {contender: [] for contender in (UNCONFIGURED, EXPORTERS, WITHOUT)} for _ in range(2)
+        primary, secondary = (
+            NamespaceAddress(stack.enter_context(namespace()).connection_string) for _ in range(2)
         )
-        _measure_processes(primary, secondary, single, batched)
-        unconfigured = _measure_checks(primary, secondary)
-        added = {
-            "single sends": {UNCONFIGURED: unconfigured},
-            "batched sends": {UNCONFIGURED: unconfigured / 100},
-        }
-        added["single sends"][EXPORTERS], added["batched sends"][EXPORTERS] = _measure_code(
-            primary, secondary
+        result = []
+        if can_count():
+            result += _count_instructions(primary, secondary)
+        check = _measure_check(primary, secondary)
+        # A process of its own: the providers are set once, and would be there for later benchmarks.
+        process = stack.enter_context(
+            ProcessPoolExecutor(1, mp_context=SPAWN, initializer=set_providers)
         )
-    result = []
-    for name, times in (("single sends", single), ("batched sends", batched)):
-        values = medians(times)
-        plain = values[WITHOUT]
-        for contender, aim in AIMS.items():
-            with_added = {OURS: plain + added[name][contender], WITHOUT: plain}
-            result.append(Figure(f"{name}, {contender}", with_added, CPU_TIME, aim))
-            in_turns = {OURS: values[contender], WITHOUT: plain}
-            result.append(Figure(f"{name}, {contender}, in turns", in_turns, CPU_TIME))
+        sends = {"single sends": (send_singles, 1, 20), "batched sends": (send_batches, 16, 5)}
+        for name, (send, repeats, rounds) in sends.items():
+            measured = process.submit(_measure_code, primary, secondary, send, repeats, rounds)
+            plain, ratio = measured.result()
+            messages_per_call = 1 if send is send_singles else BATCH
+            for contender, added in (
+                (UNCONFIGURED, check / messages_per_call),
+                (EXPORTERS, plain * ratio),
+            ):
+                values = {OURS: plain + added, WITHOUT: plain}
+                result.append(Figure(f"{name}, {contender}", values, CPU_TIME, AIMS[contender]))
+        for name, (send, _, _) in sends.items():
+            result += _measure_in_turns(primary, secondary, name, send)
     return result
 
 
@@ -74,32 +89,51 @@ def set_providers() -> None:
     trace.set_tracer_provider(tracers)
 
 
-def _measure_processes(
-    primary: NamespaceAddress,
-    secondary: NamespaceAddress,
-    single: dict[str, list[float]],
-    batched: dict[str, list[float]],
-) -> None:
-    contenders = (
+def _count_instructions(primary: NamespaceAddress, secondary: NamespaceAddress) -> list[Figure]:
+    without = instructions_per_send(primary, secondary, OFF)
+    result = []
+    for contender in AIMS:
+        counted = instructions_per_send(primary, secondary, {}, providers=contender == EXPORTERS)
+        values = {OURS: counted, WITHOUT: without}
+        result.append(Figure(f"single sends, {contender}", values, INSTRUCTIONS))
+    return result
+
+
+def _measure_in_turns(
+    primary: NamespaceAddress, secondary: NamespaceAddress, name: str, send: Send
+) -> list[Figure]:
+    contenders: tuple[tuple[str, dict[str, Any], Callable[[], None] | None], ...] = (
         (UNCONFIGURED, {}, None),
         (EXPORTERS, {}, set_providers),
-        (WITHOUT, {"telemetry": False}, None),
+        (WITHOUT, OFF, None),
     )
+    times: dict[str, list[float]] = {contender: [] for contender, _, _ in contenders}
     for _ in range(RESTARTS):
         with ExitStack() as stack:
             processes = [
-                (name, stack.enter_context(sender_process(primary, secondary, options, prepare)))
-                for name, options, prepare in contenders
+                (
+                    contender,
+                    stack.enter_context(sender_process(primary, secondary, options, prepare)),
+                )
+                for contender, options, prepare in contenders
             ]
-            measure_in_turns(processes, send_singles, single)
-            measure_in_turns(processes, send_batches, batched)
+            measure_in_turns(processes, send, times)
+    values = medians(times)
+    return [
+        Figure(
+            f"{name}, {contender}, in turns",
+            {OURS: values[contender], WITHOUT: values[WITHOUT]},
+            CPU_TIME,
+        )
+        for contender in AIMS
+    ]
 
 
-def _measure_checks(primary: NamespaceAddress, secondary: NamespaceAddress) -> float:
-    """Return the time of what a send does for telemetry that is off, in µs: it finds that there is
+def _measure_check(primary: NamespaceAddress, secondary: NamespaceAddress) -> float:
+    """Return the time of what a call does for telemetry that is off, in µs: it finds that there is
     none, at its begin and at its end."""
     with (
-        paired(primary, secondary, {"telemetry": False}, **FAST) as client,
+        paired(primary, secondary, OFF, **FAST) as client,
         client.get_queue_sender("orders") as sender,
     ):
         links = sender._links
@@ -114,25 +148,41 @@ def _measure_checks(primary: NamespaceAddress, secondary: NamespaceAddress) -> f
     return (began - plain + checked) / CALLS * 1e6
 
 
-def _measure_code(primary: NamespaceAddress, secondary: NamespaceAddress) -> list[float]:
-    """Return the time for telemetry in single and in batched sends, in µs per message."""
+def _measure_code(
+    primary: NamespaceAddress, secondary: NamespaceAddress, send: Send, repeats: int, rounds: int
+) -> tuple[float, float]:
+    """Return the time of a message without telemetry, in µs, and the share that telemetry adds.
+
+    A round sends `repeats` times with each of two senders: without telemetry, which measures the
+    time of an empty call, and with it. Durations are recorded in groups, and a round has several.
+    """
     stopwatch = Stopwatch(time.thread_time_ns)
-    results = []
+    plain_us, ratios = [], []
     with ExitStack() as stack:
         for name in ("begin_primary_call", "primary_call_ended"):
             stack.enter_context(stopwatch.around(SenderLinks, name))
-        off = {"telemetry": False}
-        plain = stack.enter_context(paired(primary, secondary, off, **FAST))
-        sender = stack.enter_context(plain.get_queue_sender("orders"))
-        empty_ns = median(ns / calls for ns, calls, _ in stopwatch.rounds(sender, send_singles))
-        assert not sender._links._telemetry, "telemetry is not off"
-        set_providers()
-        client = stack.enter_context(paired(primary, secondary, {}, **FAST))
-        sender = stack.enter_context(client.get_queue_sender("orders"))
-        for send in (send_singles, send_batches):
-            # Not a median: durations are recorded in groups, which only some of the rounds do.
-            ns, calls, messages = map(sum, zip(*stopwatch.rounds(sender, send), strict=True))
-            added_ns = (ns - calls * empty_ns) / messages
-            assert added_ns > 0, "no call for telemetry was measured"
-            results.append(added_ns / 1e3)
-    return results
+        senders = []
+        for options in (OFF, {}):
+            client = stack.enter_context(paired(primary, secondary, options, **FAST))
+            senders.append(stack.enter_context(client.get_queue_sender("orders")))
+        without, with_telemetry = senders
+        assert without._links._telemetry is None, "telemetry is not off"
+        assert with_telemetry._links._telemetry is not None, "telemetry is off"
+        for number in range(rounds + 1):
+            empty_ns, plain_ns, messages = _measure_round(stopwatch, without, send, repeats)
+            code_ns, _, _ = _measure_round(stopwatch, with_telemetry, send, repeats)
+            if number > 0:  # The first round opens links.
+                plain_us.append(plain_ns / messages / 1e3)
+                ratios.append((code_ns - empty_ns) / plain_ns)
+    assert min(ratios) > 0, "no call for telemetry was measured"
+    return median(plain_us), median(ratios)
+
+
+def _measure_round(
+    stopwatch: Stopwatch, sender: Any, send: Send, repeats: int
+) -> tuple[int, int, int]:
+    """Return the nanoseconds of the timed functions and of everything, and the messages."""
+    stopwatch.ns = 0
+    start = time.thread_time_ns()
+    messages = sum(send(sender) for _ in range(repeats))
+    return stopwatch.ns, time.thread_time_ns() - start, messages

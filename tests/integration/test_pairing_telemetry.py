@@ -242,18 +242,28 @@ async def test_span_says_that_nothing_was_stored(make: Make, recorded: RecordedT
 # The context of the producer.
 
 
+@pytest.mark.parametrize(
+    "context",
+    [
+        pytest.param(CONTEXT, id="text"),
+        pytest.param({str(name).encode(): value for name, value in CONTEXT.items()}, id="bytes"),
+        pytest.param(
+            {name: str(value).encode() for name, value in CONTEXT.items()}, id="values in bytes"
+        ),
+    ],
+)
 async def test_context_of_the_producer_is_the_same_bytes_after_the_backlog(
-    make: Make, recorded: RecordedTelemetry
+    make: Make, recorded: RecordedTelemetry, context: dict[str | bytes, Any]
 ) -> None:
     pair = await make()
     path, plain_path = pair.queue(), pair.queue()
     plain = pair.sender(plain_path, client=pair.clients[0])
     sender = pair.sender(path)
     for target in (plain, sender):
-        await target.send_messages(message("1", application_properties=dict(CONTEXT)))
+        await target.send_messages(message("1", application_properties=dict(context)))
     await pair.fail_over(sender)
-    await sender.send_messages(message("2", application_properties=dict(CONTEXT)))
-    await sender.send_messages([message("3", application_properties=dict(CONTEXT))])
+    await sender.send_messages(message("2", application_properties=dict(context)))
+    await sender.send_messages([message("3", application_properties=dict(context))])
 
     with Client(ClientOptions.from_connection_string(pair.primary.connection_string)) as client:
         destination = Sender(client, path)
@@ -308,3 +318,29 @@ async def test_message_in_the_backlog_has_the_context_of_the_span_of_the_sdk(
         for span in recorded.spans("ServiceBus.send")
     ]
     assert queues.count(pair.backlog_queues[0]) == 6
+
+
+async def test_context_of_the_caller_is_not_added_twice(
+    make: Make, recorded: RecordedTelemetry, sdk_tracing: None
+) -> None:
+    pair = await make(backlog_queue_count=1)
+    path = pair.queue()
+    [sender] = await pair.entered(path)
+
+    async def send_all() -> None:
+        await sender.send_messages(message("1", application_properties=dict(CONTEXT)))
+        await sender.send_messages([message("2", application_properties=dict(CONTEXT))])
+        batch = await sender.create_message_batch()
+        batch.add_message(message("3", application_properties=dict(CONTEXT)))
+        await sender.send_messages(batch)
+
+    await send_all()
+    fault = pair.fault("disable", path)
+    await send_all()  # the first of these was sent to the primary before it was stored
+    assert fault.fired
+
+    payloads = [*pair.arrived(path), *(item.payload for item in pair.backlog(path))]
+    assert len(payloads) == 6
+    for payload in payloads:
+        assert context_of(payload) == CONTEXT
+        assert [payload.count(str(name).encode()) for name in CONTEXT] == [1] * len(CONTEXT)

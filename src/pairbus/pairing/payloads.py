@@ -18,6 +18,7 @@ from pairbus.pairing.sdk import (
     encode,
     encode_traced,
     is_tracing_enabled,
+    keep_context,
     members,
     with_new_id,
 )
@@ -66,14 +67,16 @@ def prepare_message(message: Any) -> Any:
         return prepare_message(converted)
     else:
         return message
-    _check_reserved(raw.application_properties)
+    if raw.application_properties:
+        _check_reserved(raw.application_properties)
+        message = keep_context(message)
     if raw.properties is None or raw.properties.message_id is None:
         return with_new_id(message)
     return message
 
 
-def _check_reserved(properties: Mapping[Any, Any] | None) -> None:
-    name = reserved_name(properties) if properties else None
+def _check_reserved(properties: Mapping[Any, Any]) -> None:
+    name = reserved_name(properties)
     if name is not None:
         raise ReservedProperty(
             f"The application property {name!r} is reserved for messages in the backlog. Use "

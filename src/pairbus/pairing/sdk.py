@@ -49,6 +49,8 @@ DATA_SECTION = 5
 
 _CONTEXT_NAMES = frozenset(("traceparent", b"traceparent", "Diagnostic-Id", b"Diagnostic-Id"))
 """Application properties with the trace context of the producer."""
+_CONTEXT_TEXTS = frozenset(("traceparent", "tracestate", "Diagnostic-Id"))
+"""The names that the SDK adds while its tracing is enabled."""
 
 Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
@@ -94,7 +96,7 @@ def encode_traced(message: Message, host: str, path: str) -> bytes:
     span for the message, and adds its context to the application properties. A context that the
     caller has set is kept."""
     holder = _outgoing(message)
-    # The SDK looks for names in bytes only. It would add the same names again, in an invalid map.
+    # The SDK would add the names that are missing, with the context of another span.
     if _has_context(raw_message(message)):
         return bytes(PyamqpTransport.encode_message(holder))
     holder._message = trace_message(
@@ -106,6 +108,28 @@ def encode_traced(message: Message, host: str, path: str) -> bytes:
         },
     )
     return bytes(PyamqpTransport.encode_message(holder))
+
+
+def keep_context(message: Message) -> Message:
+    """Return a message whose trace context the SDK does not add a second time.
+
+    The SDK looks for names in bytes only. If the caller has set a name in text, it adds the same
+    name again while its tracing is enabled, and the receiver sees the last of the two. Both are
+    encoded alike, so the result has the caller's names in bytes. Messages without such names, and
+    all messages if tracing is not enabled, are returned unchanged.
+    """
+    properties = raw_message(message).application_properties
+    if not properties or _CONTEXT_TEXTS.isdisjoint(properties) or not is_tracing_enabled():
+        return message
+    renamed: dict[str | bytes, bytes] = {
+        name: name.encode() for name in _CONTEXT_TEXTS if name in properties
+    }
+    added = frozenset(renamed.values())  # by the SDK, if the caller sends a message again
+    raw = copy(raw_message(message))
+    raw.application_properties = {
+        renamed.get(name, name): value for name, value in properties.items() if name not in added
+    }
+    return _with_raw(message, raw)
 
 
 def _has_context(raw: AmqpAnnotatedMessage) -> bool:
@@ -130,6 +154,11 @@ def with_new_id(message: Message) -> Message:
     properties.message_id = str(uuid4())
     raw = copy(raw)
     raw.properties = properties
+    return _with_raw(message, raw)
+
+
+def _with_raw(message: Message, raw: AmqpAnnotatedMessage) -> Message:
+    """Return a copy of a message with another AMQP message."""
     if not isinstance(message, ServiceBusMessage):
         return raw
     twin = copy(message)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pairbus.errors import StateError
@@ -53,6 +54,9 @@ class SenderLinks:
         """The messages that a healthy primary accepted. Changed while the lock is held."""
         self._usage = factory.usage
         self._telemetry = factory.telemetry
+        self._send_timer = (
+            None if factory.telemetry is None else factory.telemetry.send_timer(path.name)
+        )
         self._call_began_at = 0.0
         """The start of the call in progress, if there is telemetry."""
         self._create_primary = create_primary
@@ -68,7 +72,7 @@ class SenderLinks:
     def begin_primary_call(self) -> Any:
         """Return the SDK sender of the primary for a call that begins. The lock must be held."""
         if self._telemetry is not None:
-            self._call_began_at = self._telemetry.now()
+            self._call_began_at = perf_counter()
         return self.primary_sender()
 
     def call_primary(
@@ -102,8 +106,11 @@ class SenderLinks:
     ) -> bool:
         """Record the usage of a call, and note on its error whether its messages may have arrived.
         Return whether the SDK sender must be discarded."""
-        if self._telemetry is not None and operation is not None:
-            self._telemetry.call_ended(operation, self.path.name, self._call_began_at, error)
+        if self._telemetry is not None:
+            if self._send_timer is not None and error is None and operation == SEND:
+                self._send_timer.ended(self._call_began_at)
+            elif operation is not None:
+                self._telemetry.call_ended(operation, self.path.name, self._call_began_at, error)
         interrupted = error is not None and isinstance(error, _INTERRUPTIONS)
         if error is not None:
             note_transfers(error, sender, abandoned=interrupted)
@@ -132,7 +139,7 @@ class SenderLinks:
             sender = self._backlog[queue]
             answered = False
             error: BaseException | None = None
-            began_at = 0.0 if self._telemetry is None else self._telemetry.now()
+            began_at = 0.0 if self._telemetry is None else perf_counter()
             try:
                 result = yield CallSdk(sender, function, timeout_s)
                 answered = True

@@ -2,13 +2,13 @@
 
 import logging
 import os
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pairbus.events import Event, PathStatus, Pinged, Probed, StateChanged, Throttled
+from pairbus.telemetry.durations import CallTimer, Durations
 from pairbus.telemetry.error_types import error_type
 from pairbus.telemetry.metrics import (
     DESTINATION,
@@ -30,13 +30,7 @@ from pairbus.telemetry.providers import Telemetry
 from pairbus.telemetry.samples import Sample, SampleSource
 from pairbus.telemetry.spans import NO_STORE_SPAN, PairingSpans, StoreSpan
 
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-
 logger = logging.getLogger("pairbus.telemetry")
-
-MAX_PENDING = 256
-"""Durations of calls that wait to be recorded."""
 
 SEND, SCHEDULE, CANCEL = "send", "schedule", "cancel"
 """The names of operations."""
@@ -63,7 +57,7 @@ def send_attributes(operation: str, path: str, server: ServerAddress) -> dict[st
         attributes[OPERATION_TYPE] = SEND
     if server.port is not None:
         attributes[PORT] = server.port
-    return attributes
+    return dict(sorted(attributes.items()))  # the SDK sorts them for each record
 
 
 class SenderTelemetry:
@@ -78,14 +72,10 @@ class SenderTelemetry:
         self.primary = primary
         self.secondary = secondary
         self._instruments = telemetry.instruments
-        self._record: Callable[..., None] | None = None
+        self._durations: Durations | None = None
         if telemetry.instruments is not None:
-            from opentelemetry.context import get_current
-
-            self._record = telemetry.instruments.histograms[OPERATION_DURATION].record
-            self._get_context = get_current
-        self._durations: deque[tuple[float, dict[str, str | int], Context]] = deque()
-        """Durations that are not recorded yet, with their attributes and contexts."""
+            histogram = telemetry.instruments.histograms[OPERATION_DURATION]
+            self._durations = Durations(histogram, self._log_failure)
         self._spans: PairingSpans | None = None
         if telemetry.tracer is not None:
             self._spans = PairingSpans(telemetry.tracer, self._log_failure)
@@ -96,8 +86,6 @@ class SenderTelemetry:
         self._pid = os.getpid()
         self._source: SampleSource | None = None
         self._has_failed = False
-
-    now = staticmethod(perf_counter)
 
     def observe(self, source: SampleSource) -> None:
         """Report the values of a source, and the operations, until `close`."""
@@ -110,8 +98,8 @@ class SenderTelemetry:
         a thread of the parent may hold the lock."""
         if os.getpid() != self._pid:
             return
-        if self._record is not None:
-            self._record_durations()
+        if self._durations is not None:
+            self._durations.record()
         if self._source is not None:
             yield from self._source.samples()
         with self._lock:
@@ -131,6 +119,12 @@ class SenderTelemetry:
             except Exception as exc:  # noqa: BLE001  telemetry must not fail the application
                 self._log_failure(exc)
 
+    def send_timer(self, path: str) -> CallTimer | None:
+        """Return the timer of sends that the primary accepts, or None if there are no metrics."""
+        if self._durations is None:
+            return None
+        return CallTimer(self._durations, self._attributes_of(SEND, path, secondary=False))
+
     def call_ended(
         self,
         operation: str,
@@ -140,32 +134,22 @@ class SenderTelemetry:
         *,
         secondary: bool = False,
     ) -> None:
-        """Record the duration of a call to a namespace, which began at a time of `now`."""
-        if self._record is None:
+        """Record the duration of a call to a namespace, which began at a time of `perf_counter`."""
+        if self._durations is None:
             return
+        seconds = perf_counter() - started_at
+        attributes = self._attributes_of(operation, path, secondary=secondary)
+        if error is not None:
+            attributes = attributes | {ERROR: error_type(error)}
+        self._durations.add(seconds, attributes)
+
+    def _attributes_of(self, operation: str, path: str, *, secondary: bool) -> dict[str, str | int]:
         key = operation, path, secondary
         attributes = self._attributes.get(key)
         if attributes is None:
             server = self.secondary if secondary else self.primary
             attributes = self._attributes[key] = send_attributes(operation, path, server)
-        if error is not None:
-            attributes = attributes | {ERROR: error_type(error)}
-        self._durations.append((perf_counter() - started_at, attributes, self._get_context()))
-        if len(self._durations) >= MAX_PENDING:
-            self._record_durations()
-
-    def _record_durations(self) -> None:
-        """Record the durations of the last calls. Many at once take a fraction of the CPU time that
-        they take one by one, between calls of the SDK."""
-        record, durations = self._record, self._durations
-        assert record is not None
-        try:
-            while durations:
-                record(*durations.popleft())
-        except IndexError:  # another thread took the last one
-            pass
-        except Exception as exc:  # noqa: BLE001  telemetry must not fail a send
-            self._log_failure(exc)
+        return attributes
 
     def count_operations(self, kind: str, namespace: str, sizes: Sequence[int]) -> None:
         """Count billable operations that a namespace answered: one for each message size, or one
