@@ -11,6 +11,8 @@ Level = Literal["good", "warning", "bad"]
 _ORDER: Final[tuple[Level, ...]] = ("good", "warning", "bad")
 _THIN_SPACE: Final = "\u202f"
 """Separates thousands, and does not break lines."""
+_MAX_BOTH_NAMES: Final = 80
+"""The longest text in which two names are written out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +76,18 @@ def number(value: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words: 40 s, 4 min, 2.5 h, 3 days."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 90 * 60:
-        return f"{round(seconds / 60)} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{round(seconds / 86400)} days"
+    """Return a duration as the page writes it: 40 s, 4 min, 2 h 30 min, 3 d 1 h."""
+    whole = max(1, round(seconds))
+    if whole < 100:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{number(days)} d {hours} h" if hours else f"{number(days)} d"
 
 
 def _sending(situation: Situation) -> _Statement:
@@ -182,9 +188,15 @@ def _problems(situation: Situation) -> Iterator[_Statement]:
 
 
 def _names(names: Sequence[str]) -> str:
-    """Return the first name, and the number of others."""
+    """Return the names if there are one or two short ones, or else the first one and the number of
+    others."""
     others = len(names) - 1
-    return names[0] if not others else f"{names[0]} and {_count(others, 'other', 'others')}"
+    if not others:
+        return names[0]
+    both = f"{names[0]} and {names[1]}"
+    if others == 1 and len(both) <= _MAX_BOTH_NAMES:
+        return both
+    return f"{names[0]} and {_count(others, 'other', 'others')}"
 
 
 def _count(value: int, singular: str, plural: str) -> str:
