@@ -27,7 +27,8 @@ FIND_CUT_OFF = """() => {
     const cut = [];
     while (texts.nextNode()) {
         const node = texts.currentNode;
-        const box = node.parentElement.closest(".figures > div, td, button, .card, .summary, .bar");
+        const box = node.parentElement.closest(
+            ".figures > div, td, button, .card, .summary, .bar, dialog");
         if (box === null || node.parentElement.closest(".visually-hidden")) continue;
         const range = document.createRange();
         range.selectNodeContents(node);
@@ -73,13 +74,13 @@ class BrowserPage:
         self.page: Page = self.context.new_page()
         self.page.on("console", self._record)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self._url = url
+        self.url = url
         if loads:
             self.load()
 
     def load(self) -> None:
         """Load the page, and wait until it shows a snapshot and its charts."""
-        self.page.goto(self._url)
+        self.page.goto(self.url)
         self.page.locator("#dashboard").wait_for()
         self.page.locator(".chart canvas").nth(2).wait_for()
 
@@ -119,6 +120,16 @@ class BrowserPage:
         if not self.page.evaluate("typeof axe !== 'undefined'"):
             self.page.evaluate(f"() => {{ {AXE.read_text(encoding='utf-8')} }}")
         return list(self.page.evaluate(RUN_AXE))
+
+    def memory(self) -> dict[str, float]:
+        """Return the numbers of objects of the page after a garbage collection, by the names of
+        Chromium."""
+        session = self.context.new_cdp_session(self.page)
+        session.send("Performance.enable")
+        session.send("HeapProfiler.collectGarbage")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        session.detach()
+        return {metric["name"]: metric["value"] for metric in metrics}
 
     def run(self, module: str, script: str, argument: Any = None) -> Any:
         """Return the value of an expression with the exports of a module of the page as `m` and an

@@ -99,7 +99,7 @@ def test_viewer_cannot_act_and_sees_no_bodies(
     token = real_console.token("viewer")
     page = open_url(f"{real_console.url}/#token={token}", expected_errors=("status of 403",))
     expect(page.get("#role-name")).to_have_text("viewer")
-    peek = page.section("Backlog").get_by_role("button", name="Peek at ")
+    peek = page.section("Backlog queues").get_by_role("button", name="Peek at ")
     peek.wait_for(timeout=DEADLINE_MS)
 
     names = {name.partition(" ")[0] for name in page.visible_button_names()}
@@ -129,7 +129,7 @@ def test_body_with_markup_is_shown_as_text_to_an_operator(
 ):
     backlog.put(path, [message(MARKUP, body=MARKUP.encode())])
     page = open_url(real_console.login_url)
-    page.section("Backlog").get_by_role("button", name="Peek at ").click(timeout=DEADLINE_MS)
+    page.section("Backlog queues").get_by_role("button", name="Peek at ").click(timeout=DEADLINE_MS)
     page.button("Continue").click()
     page.button("Peek").click()
     expect(page.dialog).to_contain_text(MARKUP)

@@ -77,10 +77,10 @@ def number(value: int) -> str:
 
 def duration(seconds: float) -> str:
     """Return a duration as the page writes it: 40 s, 4 min, 2 h 30 min, 3 d 1 h."""
-    whole = max(1, round(seconds))
+    whole = max(1, int(seconds + 0.5))
     if whole < 100:
         return f"{whole} s"
-    minutes = round(whole / 60)
+    minutes = int(whole / 60 + 0.5)
     if minutes < 100:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)

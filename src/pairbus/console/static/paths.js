@@ -84,7 +84,7 @@ export class Senders {
     const senders = [...(snapshot.senders ?? [])].sort(byUrgency);
     const silent = senders.filter((sender) => sender.silent).length;
     const omitted = snapshot.omitted_senders ?? 0;
-    const text = counted(senders.length + omitted, "sender reports", "senders report");
+    const text = counted(senders.length + omitted, "sender");
     setText(this.note, [
       text,
       silent ? `${count(silent)} silent` : "",
