@@ -5,6 +5,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Playwright
 
+DEADLINE_MS = 120_000
+"""Long, because test machines can be busy."""
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--no-sandbox",  # tests may run as root
@@ -72,6 +74,7 @@ class BrowserPage:
         self.expected_errors = expected_errors
         self.errors: list[str] = []
         self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(DEADLINE_MS)
         self.page.on("console", self._record)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.url = url
@@ -140,7 +143,8 @@ class BrowserPage:
         return self.page.evaluate(function, argument)
 
     def screenshot(self, path: Path) -> None:
-        self.page.screenshot(path=path, full_page=True)
+        """Write a picture of the whole page, or of the window if a dialog is open."""
+        self.page.screenshot(path=path, full_page=self.dialog.count() == 0)
 
     def unexpected_errors(self) -> list[str]:
         return [e for e in self.errors if not any(text in e for text in self.expected_errors)]

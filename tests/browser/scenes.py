@@ -1,7 +1,7 @@
 """What a person can see on the page: each state, and each dialog and form."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from playwright.sync_api import expect
@@ -9,7 +9,16 @@ from playwright.sync_api import expect
 from pairbus.backlog.syphon_control import Control
 from pairbus.console.inspection import SyphonView
 from tests.browser.browser_page import BrowserPage
-from tests.browser.snapshots import Snapshot, inspection, path, report, snapshot, syphon
+from tests.browser.snapshots import (
+    Snapshot,
+    destination,
+    inspection,
+    path,
+    queue,
+    report,
+    snapshot,
+    syphon,
+)
 from tests.browser.stand_in import Request, StandIn, answer_action
 from tests.browser.states import STATES, failover, healthy, many_dead_letters, many_paths
 
@@ -134,9 +143,9 @@ def _drained() -> Snapshot:
 
 def _lower_bounds() -> Snapshot:
     """Return a snapshot of a console without the Manage right."""
-    seen = failover()
-    seen["backlog"] |= {"sampled": True, "estimated": True, "messages": 350}
-    return seen
+    peeked = replace(queue(0, 50, oldest=240), more_messages=True)
+    seen = inspection(peeked, destinations=[destination("orders", 50, 240)], estimated=True)
+    return snapshot(report(1, path("orders", "failover", since=242)), seen=seen, syphon=syphon())
 
 
 def _unreadable_status_file() -> Snapshot:

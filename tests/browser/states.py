@@ -122,7 +122,13 @@ def secondary_down() -> Snapshot:
     reports = [report(number, *failed, events=[event(30, text)]) for number in (1, 2, 3)]
     for each in reports:
         each.values["secondary_available"] = False
-    return snapshot(*reports, seen=without_secondary(), syphon=SyphonView(), cost=COST)
+    return snapshot(
+        *reports,
+        seen=without_secondary(),
+        syphon=SyphonView(),
+        cost=COST,
+        interval_s=OUTAGE_INTERVAL_S,
+    )
 
 
 def nothing_reports() -> Snapshot:
@@ -264,6 +270,7 @@ def history(snapshot: Snapshot, seconds: int) -> dict[str, list[Any]]:
     times = [NOW.timestamp() - step * (count - 1 - n) for n in range(count)]
     gap = range(count // 10, count // 7)
     waiting = snapshot["backlog"]["messages"] or 0
+    is_unknown = snapshot["backlog"]["messages"] is None
     is_draining = bool(snapshot["syphon"]["rate"])
     outage = _drain if is_draining else _growth
     backlog = [round(waiting * outage(1 - n / (count - 1), seconds)) for n in range(count)]
@@ -271,7 +278,10 @@ def history(snapshot: Snapshot, seconds: int) -> dict[str, list[Any]]:
     is_throttled = bool(snapshot["throttled"]["calls"])
     return {
         "times": times,
-        "backlog": [None if n in gap else value for n, value in enumerate(backlog)],
+        "backlog": [
+            None if n in gap or (is_unknown and n > count - 5) else value
+            for n, value in enumerate(backlog)
+        ],
         "rate": [snapshot["syphon"]["rate"] if drains[n] else 0 for n in range(count)],
         "throttled": [3 if is_throttled and n % 17 == 0 else 0 for n in range(count)],
     }

@@ -11,8 +11,8 @@ Level = Literal["good", "warning", "bad"]
 _ORDER: Final[tuple[Level, ...]] = ("good", "warning", "bad")
 _THIN_SPACE: Final = "\u202f"
 """Separates thousands, and does not break lines."""
-_MAX_BOTH_NAMES: Final = 80
-"""The longest text in which two names are written out."""
+_MAX_NAME: Final = 80
+"""The most characters of names in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,8 @@ class Situation:
     """The problem of each namespace that the console cannot reach, by role."""
     inspected: bool = False
     waiting: int | None = None
+    waiting_is_lower_bound: bool = False
+    """The messages were peeked and not counted."""
     destinations: tuple[str, ...] = ()
     """The largest first."""
     backlog_problem: str | None = None
@@ -132,7 +134,8 @@ def _backlog(situation: Situation) -> Iterator[_Statement]:
             yield _Statement("good", "The backlog is empty.")
         return
     names = f" for {_names(situation.destinations)}" if situation.destinations else ""
-    text = f"{_count(waiting, 'message waits', 'messages wait')}{names}; "
+    least = "At least " if situation.waiting_is_lower_bound else ""
+    text = f"{least}{_count(waiting, 'message waits', 'messages wait')}{names}; "
     if syphon.get("running"):
         level: Level = "warning"
         if syphon.get("paused"):
@@ -189,14 +192,12 @@ def _problems(situation: Situation) -> Iterator[_Statement]:
 
 def _names(names: Sequence[str]) -> str:
     """Return the names if there are one or two short ones, or else the first one and the number of
-    others."""
+    others. Long names are cut: the tables of the page have them in full."""
     others = len(names) - 1
-    if not others:
-        return names[0]
-    both = f"{names[0]} and {names[1]}"
-    if others == 1 and len(both) <= _MAX_BOTH_NAMES:
-        return both
-    return f"{names[0]} and {_count(others, 'other', 'others')}"
+    if others == 1 and len(names[0] + names[1]) <= _MAX_NAME:
+        return f"{names[0]} and {names[1]}"
+    first = names[0] if len(names[0]) <= _MAX_NAME else f"{names[0][: _MAX_NAME - 1]}…"
+    return f"{first} and {_count(others, 'other', 'others')}" if others else first
 
 
 def _count(value: int, singular: str, plural: str) -> str:

@@ -153,6 +153,7 @@ def _situation(knowledge: Knowledge) -> Situation:
         },
         inspected=inspection is not None,
         waiting=knowledge.backlog_messages,
+        waiting_is_lower_bound=backlog is not None and backlog.more_messages,
         destinations=tuple(clean(group.destination or "an unknown path") for group in destinations),
         backlog_problem=None if backlog is None else backlog.problem,
         queue_mismatch=None if backlog is None else backlog.queue_mismatch,

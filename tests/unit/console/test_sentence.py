@@ -105,7 +105,8 @@ def test_sending(changes: dict[str, Any], level: str, sentence: str):
 @pytest.mark.parametrize(
     ("names", "text"),
     [
-        (("a" * 200,), "a" * 200),
+        (("a" * 80,), "a" * 80),
+        (("a" * 200,), "a" * 79 + "…"),
         (("orders", "invoices"), "orders and invoices"),
         (("orders", "x" * 200), "orders and 1 other"),
         (("orders", "invoices", "returns"), "orders and 2 others"),
@@ -121,6 +122,12 @@ def test_backlog_is_not_called_empty_in_failover():
     description = describe(situation(paths=in_state(PathStatus.FAILOVER)))
 
     assert description.sentence == "Failover: messages for orders are stored in the backlog."
+
+
+def test_messages_that_were_not_counted_are_a_lower_bound():
+    description = describe(situation(waiting=350, waiting_is_lower_bound=True))
+
+    assert "At least 350 messages wait;" in description.sentence
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ export class Paths {
       columns: [
         { title: "State", class: "state", build: buildState },
         { title: "Path", class: "wide", build: (cell, row) => this.#buildPath(cell, row) },
-        { title: "Senders", class: "number", build: (cell) => (item) => setText(cell, count(item.senders)) },
+        { title: "Senders", class: "number optional", build: (cell) => (item) => setText(cell, count(item.senders)) },
         { title: "For", class: "number", build: buildAge((item) => item.since) },
       ],
     });
