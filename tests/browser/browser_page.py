@@ -18,8 +18,9 @@ FLAGS = [
     "--disable-sync",
 ]
 AXE = Path(__file__).resolve().parents[1] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
-RUN_AXE = """async () => {
-    const result = await axe.run(document, {resultTypes: ["violations"]});
+RUN_AXE = """async (rules) => {
+    const options = {resultTypes: ["violations"], ...(rules ? {runOnly: rules} : {})};
+    const result = await axe.run(document, options);
     return result.violations.map(({id, nodes}) =>
         [id, ...nodes.slice(0, 3).map(node => node.html + " " + node.failureSummary)].join("\\n"));
 }"""
@@ -118,11 +119,12 @@ class BrowserPage:
         """Return texts that reach beyond the box that they are in."""
         return list(self.page.evaluate(FIND_CUT_OFF))
 
-    def accessibility_violations(self) -> list[str]:
-        """Return the violations that axe-core finds: labels, roles, contrast and others."""
+    def accessibility_violations(self, *rules: str) -> list[str]:
+        """Return the violations that axe-core finds: labels, roles, contrast and others, or only
+        those of some rules."""
         if not self.page.evaluate("typeof axe !== 'undefined'"):
             self.page.evaluate(f"() => {{ {AXE.read_text(encoding='utf-8')} }}")
-        return list(self.page.evaluate(RUN_AXE))
+        return list(self.page.evaluate(RUN_AXE, rules or None))
 
     def memory(self) -> dict[str, float]:
         """Return the numbers of objects of the page after a garbage collection, by the names of

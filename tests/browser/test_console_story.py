@@ -27,6 +27,8 @@ NAME = "orders"
 QUEUES = ["--primary-name", NAME, "--backlog-queues", "2"]
 SOON_MS = 5_000
 """The time in which the page shows a failover, on a computer that is not busy."""
+SPARK_MS = 280_000
+"""Long, because several Spark sessions may start at once."""
 FILLED = 300
 
 
@@ -122,6 +124,7 @@ def waiting_messages(page: BrowserPage) -> int:
 
 
 @pytest.mark.rule("O2", "O4")
+@pytest.mark.timeout(900)
 def test_page_shows_an_outage_from_its_start_to_its_end(
     namespaces: tuple[Namespace, Namespace],
     variables: dict[str, str],
@@ -156,10 +159,10 @@ def test_page_shows_an_outage_from_its_start_to_its_end(
     options = ["--status-file", str(tmp_path / "status.json")]
     options += ["--control-file", str(tmp_path / "control.json"), "--max-rate", "100"]
     with SyphonProcess(tmp_path / "syphon", *QUEUES, *options, **variables) as syphon:
-        expect(sentence).to_contain_text("the drain needs about")
+        expect(sentence).to_contain_text("the drain needs about", timeout=SPARK_MS)
         first = waiting_messages(page)
         wait_until(lambda: waiting_messages(page) < first, "a smaller backlog on the page")
-        expect(level).to_have_text("Good.")
+        expect(level).to_have_text("Good.", timeout=SPARK_MS)
         expect(sentence).to_contain_text("Sending works. The backlog is empty.")
         expect(page.section("Paths")).to_contain_text("1 healthy.")
         syphon.stop()

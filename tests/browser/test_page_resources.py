@@ -15,8 +15,8 @@ OpenPage = Callable[..., BrowserPage]
 
 pytestmark = pytest.mark.rule("O2")
 
-SNAPSHOTS = 40
-REFRESHES = 20
+SNAPSHOTS = 15
+REFRESHES = 10
 TOLERANCE = 1.2
 """The garbage collector may keep some objects for a while."""
 
