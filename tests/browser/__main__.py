@@ -1,7 +1,8 @@
 """Write screenshots of the console's page.
 
-python -m tests.browser           every state, width and color scheme, to build/browser
-python -m tests.browser --docs    the pictures of docs/console-page.md
+python -m tests.browser            every scene, width and color scheme, to build/browser
+python -m tests.browser SCENE …    some scenes
+python -m tests.browser --docs     the pictures of docs/console.md
 """
 
 import sys
@@ -11,31 +12,36 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from tests.browser.browser_page import BrowserPage, launch
+from tests.browser.scenes import SCENES
 from tests.browser.stand_in import StandIn
-from tests.browser.states import STATES
+from tests.browser.states import healthy
 from tests.browser.views import VIEWS
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = {"failover": "console-failover.png", "many_dead_letters": "console-dead-letters.png"}
-DOCS_VIEW = (1400, "light")
+DOCS = {
+    "failover": "console-failover.png",
+    "many_dead_letters": "console-dead-letters.png",
+    "redrive": "console-dialog.png",
+}
+DOCS_VIEW = (1200, "light")
 COLORS = 128
 
 
-def write_all(page: BrowserPage, console: StandIn, folder: Path) -> None:
+def write_scenes(page: BrowserPage, console: StandIn, names: list[str], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, state in STATES.items():
-        console.snapshot = state()
+    for name in names:
+        SCENES[name].prepare(console)
+        SCENES[name].show(page)
         for width, scheme in VIEWS:
             page.set_view(width, scheme)
-            page.load()
             page.screenshot(folder / f"{name}-{width}-{scheme}.png")
 
 
 def write_docs(page: BrowserPage, console: StandIn, folder: Path) -> None:
     page.set_view(*DOCS_VIEW)
     for name, file in DOCS.items():
-        console.snapshot = STATES[name]()
-        page.load()
+        SCENES[name].prepare(console)
+        SCENES[name].show(page)
         page.screenshot(folder / file)
         with Image.open(folder / file) as picture:
             smaller = picture.convert("RGB").quantize(COLORS)
@@ -43,14 +49,16 @@ def write_docs(page: BrowserPage, console: StandIn, folder: Path) -> None:
 
 
 def main() -> None:
-    console = StandIn(STATES["healthy"]())
+    arguments = sys.argv[1:]
+    console = StandIn(healthy())
     console.start()
     with sync_playwright() as playwright:
         page = BrowserPage(launch(playwright), console.url, loads=False)
-        if "--docs" in sys.argv[1:]:
+        if arguments == ["--docs"]:
             write_docs(page, console, ROOT / "docs")
         else:
-            write_all(page, console, ROOT / "build" / "browser")
+            write_scenes(page, console, arguments or list(SCENES), ROOT / "build" / "browser")
+        page.close()
     console.stop()
 
 

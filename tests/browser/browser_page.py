@@ -5,6 +5,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Playwright
 
+DEADLINE_MS = 120_000
+"""Long, because test machines can be busy."""
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--no-sandbox",  # tests may run as root
@@ -16,8 +18,9 @@ FLAGS = [
     "--disable-sync",
 ]
 AXE = Path(__file__).resolve().parents[1] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
-RUN_AXE = """async () => {
-    const result = await axe.run(document, {resultTypes: ["violations"]});
+RUN_AXE = """async (rules) => {
+    const options = {resultTypes: ["violations"], ...(rules ? {runOnly: rules} : {})};
+    const result = await axe.run(document, options);
     return result.violations.map(({id, nodes}) =>
         [id, ...nodes.slice(0, 3).map(node => node.html + " " + node.failureSummary)].join("\\n"));
 }"""
@@ -27,7 +30,8 @@ FIND_CUT_OFF = """() => {
     const cut = [];
     while (texts.nextNode()) {
         const node = texts.currentNode;
-        const box = node.parentElement.closest(".figures > div, td, button, .card, .summary, .bar");
+        const box = node.parentElement.closest(
+            ".figures > div, td, button, .card, .summary, .bar, dialog");
         if (box === null || node.parentElement.closest(".visually-hidden")) continue;
         const range = document.createRange();
         range.selectNodeContents(node);
@@ -71,15 +75,16 @@ class BrowserPage:
         self.expected_errors = expected_errors
         self.errors: list[str] = []
         self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(DEADLINE_MS)
         self.page.on("console", self._record)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self._url = url
+        self.url = url
         if loads:
             self.load()
 
     def load(self) -> None:
         """Load the page, and wait until it shows a snapshot and its charts."""
-        self.page.goto(self._url)
+        self.page.goto(self.url)
         self.page.locator("#dashboard").wait_for()
         self.page.locator(".chart canvas").nth(2).wait_for()
 
@@ -114,11 +119,22 @@ class BrowserPage:
         """Return texts that reach beyond the box that they are in."""
         return list(self.page.evaluate(FIND_CUT_OFF))
 
-    def accessibility_violations(self) -> list[str]:
-        """Return the violations that axe-core finds: labels, roles, contrast and others."""
+    def accessibility_violations(self, *rules: str) -> list[str]:
+        """Return the violations that axe-core finds: labels, roles, contrast and others, or only
+        those of some rules."""
         if not self.page.evaluate("typeof axe !== 'undefined'"):
             self.page.evaluate(f"() => {{ {AXE.read_text(encoding='utf-8')} }}")
-        return list(self.page.evaluate(RUN_AXE))
+        return list(self.page.evaluate(RUN_AXE, rules or None))
+
+    def memory(self) -> dict[str, float]:
+        """Return the numbers of objects of the page after a garbage collection, by the names of
+        Chromium."""
+        session = self.context.new_cdp_session(self.page)
+        session.send("Performance.enable")
+        session.send("HeapProfiler.collectGarbage")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        session.detach()
+        return {metric["name"]: metric["value"] for metric in metrics}
 
     def run(self, module: str, script: str, argument: Any = None) -> Any:
         """Return the value of an expression with the exports of a module of the page as `m` and an
@@ -129,7 +145,8 @@ class BrowserPage:
         return self.page.evaluate(function, argument)
 
     def screenshot(self, path: Path) -> None:
-        self.page.screenshot(path=path, full_page=True)
+        """Write a picture of the whole page, or of the window if a dialog is open."""
+        self.page.screenshot(path=path, full_page=self.dialog.count() == 0)
 
     def unexpected_errors(self) -> list[str]:
         return [e for e in self.errors if not any(text in e for text in self.expected_errors)]

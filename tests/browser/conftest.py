@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.browser_page import BrowserPage, launch
+from tests.browser.browser_page import DEADLINE_MS, BrowserPage, launch
 from tests.browser.stand_in import StandIn
 from tests.browser.states import healthy
 
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "browser"
 """The folder for screenshots of the pages of a failed test."""
+
+expect.set_options(timeout=DEADLINE_MS)
 
 OpenPage = Callable[..., BrowserPage]
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.browser.states import Snapshot, history
+from pairbus.console.headers import SECURITY_HEADERS
+from tests.browser.snapshots import Snapshot
+from tests.browser.states import history
 
 STATIC = Path(__file__).resolve().parents[2] / "src" / "pairbus" / "console" / "static"
 TYPES = {
@@ -25,11 +27,6 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
-)
 TOKENS = {"viewer-token": "viewer", "operator-token": "operator"}
 CSRF = "csrf-value"
 
@@ -66,6 +63,8 @@ class StandIn:
     requests: list[Request] = field(default_factory=list)
     streams: int = 0
     """The number of open streams."""
+    histories: int = 0
+    """The number of histories that were sent."""
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition()
@@ -169,6 +168,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path == "/api/history":
             seconds = int(dict(parse_qsl(url.query))["since"])
             self._send(200, self.console.history or history(self.console.snapshot, seconds))
+            with self.console.changed:
+                self.console.histories += 1
         elif url.path == "/api/stream":
             self._stream(role)
         else:
@@ -250,8 +251,8 @@ class _Handler(BaseHTTPRequestHandler):
         content = file.read_bytes()
         self.send_response(200)
         self.send_header("Content-Type", TYPES.get(file.suffix, "text/plain; charset=utf-8"))
-        self.send_header("Content-Security-Policy", POLICY)
-        self.send_header("X-Content-Type-Options", "nosniff")
+        for header, value in SECURITY_HEADERS.items():
+            self.send_header(header, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)

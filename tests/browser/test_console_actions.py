@@ -18,7 +18,6 @@ from tests.messages import id_of, message, numbered
 
 OpenUrl = Callable[..., BrowserPage]
 
-DEADLINE_MS = 120_000
 COUNT = 500
 
 
@@ -59,9 +58,7 @@ def test_redrive_shows_its_progress_and_loses_nothing_when_it_is_cancelled(
 ):
     page = open_url(real_console.login_url)
     section = page.section("Dead letters")
-    expect(section.get_by_role("row", name=f"{path} Broken")).to_contain_text(
-        str(COUNT), timeout=DEADLINE_MS
-    )
+    expect(section.get_by_role("row", name=f"{path} Broken")).to_contain_text(str(COUNT))
 
     page.button(f"Redrive: {path}, Broken").click()
     page.dialog.get_by_label("Messages a second").fill("20")
@@ -70,11 +67,11 @@ def test_redrive_shows_its_progress_and_loses_nothing_when_it_is_cancelled(
     assert len(letters.ids()) == COUNT
     page.button("Redrive").click()
     progress = section.get_by_role("progressbar")
-    expect(section).to_contain_text(f" of {COUNT} moved", timeout=DEADLINE_MS)
-    expect(progress).not_to_have_js_property("value", 0, timeout=DEADLINE_MS)
+    expect(section).to_contain_text(f" of {COUNT} moved")
+    expect(progress).not_to_have_js_property("value", 0)
     section.get_by_role("button", name="Cancel: ").click()
     page.button("Cancel the redrive").click()
-    expect(section.locator(".redrives")).to_contain_text("Cancelled", timeout=DEADLINE_MS)
+    expect(section.locator(".redrives")).to_contain_text("Cancelled")
 
     moved, left = [id_of(payload) for payload in letters_of(backlog, path)], letters.ids()
     assert moved
@@ -99,8 +96,8 @@ def test_viewer_cannot_act_and_sees_no_bodies(
     token = real_console.token("viewer")
     page = open_url(f"{real_console.url}/#token={token}", expected_errors=("status of 403",))
     expect(page.get("#role-name")).to_have_text("viewer")
-    peek = page.section("Backlog").get_by_role("button", name="Peek at ")
-    peek.wait_for(timeout=DEADLINE_MS)
+    peek = page.section("Backlog queues").get_by_role("button", name="Peek at ")
+    peek.wait_for()
 
     names = {name.partition(" ")[0] for name in page.visible_button_names()}
     assert names == {"Log", "Peek", "Last"}
@@ -129,7 +126,7 @@ def test_body_with_markup_is_shown_as_text_to_an_operator(
 ):
     backlog.put(path, [message(MARKUP, body=MARKUP.encode())])
     page = open_url(real_console.login_url)
-    page.section("Backlog").get_by_role("button", name="Peek at ").click(timeout=DEADLINE_MS)
+    page.section("Backlog queues").get_by_role("button", name="Peek at ").click()
     page.button("Continue").click()
     page.button("Peek").click()
     expect(page.dialog).to_contain_text(MARKUP)
@@ -161,5 +158,5 @@ def test_hundred_open_pages_are_updated(
     backlog.put(path, numbered(7))
 
     for page in pages:
-        expect(page.get("#figures dd").first).to_have_text("7", timeout=DEADLINE_MS)
+        expect(page.get("#figures dd").first).to_have_text("7")
     assert len(pages) == 100

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -25,8 +26,9 @@ from tests.waiting import wait_until
 NAME = "orders"
 QUEUES = ["--primary-name", NAME, "--backlog-queues", "2"]
 SOON_MS = 5_000
-"""The time in which the page shows a failover."""
-DEADLINE_MS = 120_000
+"""The time in which the page shows a failover, on a computer that is not busy."""
+SPARK_MS = 280_000
+"""Long, because several Spark sessions may start at once."""
 FILLED = 300
 
 
@@ -110,6 +112,11 @@ def steady_sender(
     sender.close()
 
 
+def busyness() -> float:
+    """Return the processes that want to run for each processor, at least 1."""
+    return max(1.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def waiting_messages(page: BrowserPage) -> int:
     """Return the number of waiting messages that the page shows."""
     text = page.get("#figures dd").first.inner_text()
@@ -117,6 +124,7 @@ def waiting_messages(page: BrowserPage) -> int:
 
 
 @pytest.mark.rule("O2", "O4")
+@pytest.mark.timeout(900)
 def test_page_shows_an_outage_from_its_start_to_its_end(
     namespaces: tuple[Namespace, Namespace],
     variables: dict[str, str],
@@ -128,13 +136,13 @@ def test_page_shows_an_outage_from_its_start_to_its_end(
     primary, _ = namespaces
     page = open_url(real_console.login_url, expected_errors=REFUSED)
     level, sentence = page.get("#summary-level"), page.get("#summary-sentence")
-    expect(sentence).to_contain_text("Sending works.", timeout=DEADLINE_MS)
+    expect(sentence).to_contain_text("Sending works.")
     expect(level).to_have_text("Good.")
     expect(page.section("Senders").get_by_role("row")).to_have_count(2)
 
     primary.kill()
     assert primary.kills == 1
-    expect(level).to_have_text("Problem.", timeout=SOON_MS)
+    expect(level).to_have_text("Problem.", timeout=SOON_MS * busyness())
     expect(page.section("Paths")).to_contain_text("failover")
     expect(page.section("Paths").locator(".second").first).to_contain_text("Error")
     expect(sentence).to_contain_text("orders")
@@ -142,19 +150,19 @@ def test_page_shows_an_outage_from_its_start_to_its_end(
 
     # The console ends and returns within the outage. The session is still valid.
     real_console.stop()
-    expect(page.get("#connection")).to_have_text("Not connected", timeout=DEADLINE_MS)
+    expect(page.get("#connection")).to_have_text("Not connected")
     real_console.start()
-    expect(page.get("#connection")).to_have_text("Live", timeout=DEADLINE_MS)
-    expect(page.section("Paths")).to_contain_text("failover", timeout=DEADLINE_MS)
+    expect(page.get("#connection")).to_have_text("Live")
+    expect(page.section("Paths")).to_contain_text("failover")
 
     primary.start()
     options = ["--status-file", str(tmp_path / "status.json")]
     options += ["--control-file", str(tmp_path / "control.json"), "--max-rate", "100"]
     with SyphonProcess(tmp_path / "syphon", *QUEUES, *options, **variables) as syphon:
-        expect(sentence).to_contain_text("the drain needs about", timeout=DEADLINE_MS)
+        expect(sentence).to_contain_text("the drain needs about", timeout=SPARK_MS)
         first = waiting_messages(page)
         wait_until(lambda: waiting_messages(page) < first, "a smaller backlog on the page")
-        expect(level).to_have_text("Good.", timeout=DEADLINE_MS)
+        expect(level).to_have_text("Good.", timeout=SPARK_MS)
         expect(sentence).to_contain_text("Sending works. The backlog is empty.")
         expect(page.section("Paths")).to_contain_text("1 healthy.")
         syphon.stop()

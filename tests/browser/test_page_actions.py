@@ -94,7 +94,8 @@ def test_paused_syphon_can_be_resumed(console: StandIn, open_page: OpenPage):
 
 
 def test_pause_of_a_syphon_that_does_not_run_is_shown(console: StandIn, open_page: OpenPage):
-    console.snapshot = failover() | {"syphon": {"known": False, "paused": True}}
+    console.snapshot = failover()
+    console.snapshot["syphon"] |= {"known": False, "paused": True}
     page = open_page()
 
     expect(page.section("Syphon")).to_contain_text("A syphon that starts is paused.")
@@ -150,7 +151,7 @@ def test_running_redrive_shows_its_progress_and_can_be_cancelled(
     progress = page.section("Dead letters").get_by_role("progressbar")
 
     expect(progress).to_have_count(1)
-    assert progress.evaluate("node => node.value / node.max") == pytest.approx(0.23456)
+    assert progress.evaluate("node => node.value / node.max") == pytest.approx(23_456 / 104_658)
     page.button("Cancel: Redrive: orders, MaxDeliveryCountExceeded").click()
     page.button("Cancel the redrive").click()
 

@@ -15,7 +15,6 @@ OpenPage = Callable[..., BrowserPage]
 UNAUTHORIZED = "status of 401"
 REFUSED = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED_ENCODING")
 REFUSED += ("ERR_EMPTY_RESPONSE", "ERR_SOCKET_NOT_CONNECTED")
-DEADLINE_MS = 30_000
 
 
 def log_in(page: BrowserPage, console: StandIn, token: str) -> None:
@@ -100,7 +99,7 @@ def test_logout_and_login_apply_to_all_pages_of_a_browser(protected: StandIn, op
     second = open_page(beside=first, expected_errors=(UNAUTHORIZED,))
 
     first.button("Log out").click()
-    expect(second.get("#login")).to_be_visible(timeout=DEADLINE_MS)
+    expect(second.get("#login")).to_be_visible()
 
     log_in(first, protected, "operator-token")
     expect(first.get("#summary-level")).to_have_text("Good.")
@@ -114,14 +113,14 @@ def test_page_says_that_it_is_not_connected_and_reconnects(console: StandIn, ope
     page = open_page(expected_errors=REFUSED)
     console.stop()
 
-    expect(page.get("#summary-level")).to_have_text("Not connected.", timeout=DEADLINE_MS)
+    expect(page.get("#summary-level")).to_have_text("Not connected.")
     expect(page.get("#connection")).to_have_text("Not connected")
     expect(page.get("#summary-sentence")).to_contain_text("The console does not answer.")
     assert page.accessibility_violations() == []
 
     console.snapshot = failover()
     console.start()
-    expect(page.get("#summary-level")).to_have_text("Problem.", timeout=DEADLINE_MS)
+    expect(page.get("#summary-level")).to_have_text("Problem.")
     expect(page.get("#connection")).to_have_text("Live")
 
 
@@ -137,7 +136,7 @@ def test_session_that_ends_with_the_console_returns_to_the_login(
     protected.sessions.clear()
     protected.start()
 
-    expect(page.get("#login")).to_be_visible(timeout=DEADLINE_MS)
+    expect(page.get("#login")).to_be_visible()
 
 
 @pytest.mark.rule("O2")
@@ -150,7 +149,7 @@ def test_console_that_stops_answering_is_noticed(console: StandIn, open_page: Op
     with console.frozen():
         page.page.clock.run_for(60_000)
 
-        expect(page.get("#connection")).to_have_text("Not connected", timeout=DEADLINE_MS)
+        expect(page.get("#connection")).to_have_text("Not connected")
 
 
 @pytest.mark.rule("O2")
@@ -168,4 +167,4 @@ def test_pages_of_a_browser_share_one_stream(console: StandIn, open_page: OpenPa
     wait_until(lambda: console.streams == 1, "the stream of another page", deadline_s=30)
     console.show(STATES["healthy"]())
     for page in others:
-        expect(page.get("#summary-level")).to_have_text("Good.", timeout=DEADLINE_MS)
+        expect(page.get("#summary-level")).to_have_text("Good.")

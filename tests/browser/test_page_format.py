@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pairbus.console import sentence
 from tests.browser.browser_page import BrowserPage
 
 OpenPage = Callable[..., BrowserPage]
@@ -48,6 +49,18 @@ CASES = {
     "m.visible('abcdef', 3)": "abc… (6 characters)",
     "m.visibleLines('a\\nb\\tc\\u0000', 100)": "a\nb\tc⟨U+0000⟩",
 }
+
+
+SECONDS = [1, 2.5, 99, 99.4, 100, 150, 210, 5_999, 7_200, 9_000, 172_799, 172_800, 400_000, 1e9]
+
+
+def test_durations_and_numbers_are_those_of_the_sentence(open_page: OpenPage):
+    page = open_page()
+
+    durations = page.run("format.js", "x.map(m.duration)", SECONDS)
+    assert durations == [sentence.duration(seconds) for seconds in SECONDS]
+    numbers = [0, 999, 12_430, 1_234_567]
+    assert page.run("format.js", "x.map(m.count)", numbers) == list(map(sentence.number, numbers))
 
 
 def test_values_are_formatted(open_page: OpenPage):

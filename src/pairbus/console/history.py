@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from pairbus.console.storage import ConsoleDatabase
@@ -11,6 +12,8 @@ SAMPLE_S: Final = 10
 KEPT_S: Final = 24 * 3600
 MAX_POINTS: Final = 1_000
 """Points of an answer. More samples are thinned out."""
+GAP_STEPS: Final = 3
+"""Samples that are missing before a chart shows a gap: the console did not run."""
 
 
 class HistorySample(NamedTuple):
@@ -20,8 +23,8 @@ class HistorySample(NamedTuple):
     """Unix time in seconds."""
     backlog: int | None
     rate: float | None
-    throttled: int
-    """Throttled messages since the sample before."""
+    throttled: int | None
+    """Throttled messages since the sample before. None: the console did not run."""
 
 
 class History:
@@ -58,7 +61,9 @@ class History:
         """Return the samples of the last seconds, as columns."""
         samples = list(self._samples)
         first = bisect_left(samples, now - seconds, key=lambda sample: sample.time)
-        chosen = thin_out(samples[first:], MAX_POINTS)
+        recent = samples[first:]
+        longest_s = GAP_STEPS * SAMPLE_S * _step(recent, MAX_POINTS)
+        chosen = with_gaps(thin_out(recent, MAX_POINTS), longest_s)
         return {
             "times": [sample.time for sample in chosen],
             "backlog": [sample.backlog for sample in chosen],
@@ -70,10 +75,26 @@ class History:
 def thin_out(samples: list[HistorySample], limit: int) -> list[HistorySample]:
     """Return at most `limit` samples. Each stands for some neighbours: the largest backlog and
     rate, and the sum of throttled messages, so that no peak is lost."""
-    step = -(-len(samples) // limit)
+    step = _step(samples, limit)
     if step <= 1:
         return samples
     return [_merge(samples[start : start + step]) for start in range(0, len(samples), step)]
+
+
+def with_gaps(samples: list[HistorySample], longest_s: int) -> list[HistorySample]:
+    """Return the samples, with one without values where the console did not run for more than
+    `longest_s`, so that a chart does not connect the samples before and after it."""
+    result = samples[:1]
+    for before, after in pairwise(samples):
+        if after.time - before.time > longest_s:
+            result.append(HistorySample((before.time + after.time) // 2, None, None, None))
+        result.append(after)
+    return result
+
+
+def _step(samples: list[HistorySample], limit: int) -> int:
+    """Return the number of samples that a point of an answer stands for, at least 1."""
+    return max(1, -(-len(samples) // limit))
 
 
 def _merge(samples: list[HistorySample]) -> HistorySample:
@@ -83,5 +104,5 @@ def _merge(samples: list[HistorySample]) -> HistorySample:
         samples[-1].time,
         max(backlog, default=None),
         max(rates, default=None),
-        sum(sample.throttled for sample in samples),
+        sum(sample.throttled or 0 for sample in samples),
     )

@@ -63,7 +63,7 @@ class SyphonView:
         values: dict[str, Any] = {
             "known": summary is not None,
             "healthy": summary is not None and summary.running and summary.problem is None,
-            "problem": self.problem,
+            "problem": _phrase(self.problem),
             "paused": control.paused,
             "rate": None,
             "max_rate": control.max_rate,
@@ -75,9 +75,8 @@ class SyphonView:
             "time": None if self.time_ms is None else iso_time(self.time_ms),
         }
         if summary is not None:
-            problem = self.problem or summary.problem
             values |= {
-                "problem": None if problem is None else clean(problem, 1000),
+                "problem": _phrase(self.problem or summary.problem),
                 "paused": summary.paused or control.paused,
                 "rate": _finite(summary.rate),
                 "seconds_to_go": _finite(summary.seconds_to_go),
@@ -85,6 +84,11 @@ class SyphonView:
                 "running": summary.running,
             }
         return values
+
+
+def _phrase(problem: str | None) -> str | None:
+    """Return a problem as the end of a sentence, without its period."""
+    return None if problem is None else clean(problem, 1000).rstrip(".")
 
 
 def _finite(value: float | None) -> float | None:

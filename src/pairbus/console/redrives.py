@@ -11,6 +11,7 @@ from uuid import uuid4
 from pairbus.backlog.dead_letter_filter import DeadLetterFilter
 from pairbus.backlog.dead_letter_peek import plan_redrive
 from pairbus.backlog.dead_letter_source import DeadLetterSource
+from pairbus.backlog.json_values import iso_time
 from pairbus.backlog.redrive import redrive
 from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_plan import RedrivePlan
@@ -70,6 +71,7 @@ class RedriveJob:
             "reason": _first(request.choice.reasons),
             "destination": _first(request.choice.destinations),
             "dry_run": request.dry_run,
+            "started_at": iso_time(int(self.started_at * 1000)),
             "state": self.state,
             "moved": self.moved,
             "left": left,
@@ -173,7 +175,7 @@ class RedriveJobs:
                 request.source, choice=request.choice, usage=self._usage, on_peeked=on_peeked
             )
         except _Cancelled:
-            self._end(job, "cancelled", "Cancelled before a message was moved.")
+            self._end(job, "cancelled", "No message was moved.")
             return
         job.total = len(plan)
         if request.dry_run:
@@ -198,7 +200,7 @@ class RedriveJobs:
         )
         on_progress(outcome)
         if outcome.cancelled:
-            self._end(job, "cancelled", f"Cancelled. {_describe_outcome(outcome)}")
+            self._end(job, "cancelled", _describe_outcome(outcome))
         else:
             state = "done" if outcome.finished else "failed"
             self._end(job, state, _describe_outcome(outcome))

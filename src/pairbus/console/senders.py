@@ -234,7 +234,7 @@ class SenderRegistry:
     def _take_events(self, sender: ReportingSender) -> None:
         """Keep the events that are new: a sender may repeat those of a report that got lost."""
         last = sender.last_event_ms
-        source = f"{sender.report.host} {sender.report.process}"
+        source = f"{sender.report.host} · {sender.report.process}"  # as in the list of senders
         for event in sorted(sender.report.events, key=_time_of):
             if event.time_ms > last:
                 self.events.append(SenderEvent(event.time_ms, source, event.text))

@@ -11,6 +11,8 @@ Level = Literal["good", "warning", "bad"]
 _ORDER: Final[tuple[Level, ...]] = ("good", "warning", "bad")
 _THIN_SPACE: Final = "\u202f"
 """Separates thousands, and does not break lines."""
+_MAX_NAME: Final = 80
+"""The most characters of names in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,8 @@ class Situation:
     """The problem of each namespace that the console cannot reach, by role."""
     inspected: bool = False
     waiting: int | None = None
+    waiting_is_lower_bound: bool = False
+    """The messages were peeked and not counted."""
     destinations: tuple[str, ...] = ()
     """The largest first."""
     backlog_problem: str | None = None
@@ -74,14 +78,18 @@ def number(value: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words: 40 s, 4 min, 2.5 h, 3 days."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 90 * 60:
-        return f"{round(seconds / 60)} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{round(seconds / 86400)} days"
+    """Return a duration as the page writes it: 40 s, 4 min, 2 h 30 min, 3 d 1 h."""
+    whole = max(1, int(seconds + 0.5))
+    if whole < 100:
+        return f"{whole} s"
+    minutes = int(whole / 60 + 0.5)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{number(days)} d {hours} h" if hours else f"{number(days)} d"
 
 
 def _sending(situation: Situation) -> _Statement:
@@ -126,7 +134,8 @@ def _backlog(situation: Situation) -> Iterator[_Statement]:
             yield _Statement("good", "The backlog is empty.")
         return
     names = f" for {_names(situation.destinations)}" if situation.destinations else ""
-    text = f"{_count(waiting, 'message waits', 'messages wait')}{names}; "
+    least = "At least " if situation.waiting_is_lower_bound else ""
+    text = f"{least}{_count(waiting, 'message waits', 'messages wait')}{names}; "
     if syphon.get("running"):
         level: Level = "warning"
         if syphon.get("paused"):
@@ -182,9 +191,13 @@ def _problems(situation: Situation) -> Iterator[_Statement]:
 
 
 def _names(names: Sequence[str]) -> str:
-    """Return the first name, and the number of others."""
+    """Return the names if there are one or two short ones, or else the first one and the number of
+    others. Long names are cut: the tables of the page have them in full."""
     others = len(names) - 1
-    return names[0] if not others else f"{names[0]} and {_count(others, 'other', 'others')}"
+    if others == 1 and len(names[0] + names[1]) <= _MAX_NAME:
+        return f"{names[0]} and {names[1]}"
+    first = names[0] if len(names[0]) <= _MAX_NAME else f"{names[0][: _MAX_NAME - 1]}…"
+    return f"{first} and {_count(others, 'other', 'others')}" if others else first
 
 
 def _count(value: int, singular: str, plural: str) -> str:

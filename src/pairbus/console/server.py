@@ -16,8 +16,12 @@ from pairbus.console.app import ConsoleApplication
 from pairbus.errors import ConfigurationError
 from pairbus.listeners import is_loopback_host
 
+FIRST_BYTE_TIMEOUT_S: Final = 75.0
+"""The time for the first byte of a connection. Browsers connect before they have a request, and
+keep such a connection for a minute; on a busy computer they may take long to use one. If it was
+closed meanwhile, the request fails: they repeat a request only on a connection that was used."""
 HEADER_TIMEOUT_S: Final = 10.0
-"""The time for the headers of a request, from its first byte or the start of the connection."""
+"""The time for the headers of a request, from its first byte."""
 WRITE_TIMEOUT_S: Final = 30.0
 """The time after which a connection is closed whose client does not read."""
 KEEP_ALIVE_S: Final = 30
@@ -52,6 +56,7 @@ class BoundedHttpProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._first_byte_due = _Deadline(FIRST_BYTE_TIMEOUT_S)
         self._headers_due = _Deadline(HEADER_TIMEOUT_S)
         self._read_due = _Deadline(WRITE_TIMEOUT_S)
 
@@ -62,10 +67,11 @@ class BoundedHttpProtocol(H11Protocol):
         if limit is not None and len(self.connections) > limit + SPARE_FILES // 2:
             transport.abort()
             return
-        self._headers_due.start(self.loop, transport.abort)
+        self._first_byte_due.start(self.loop, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client. Headers that trickle in do not extend their time."""
+        self._first_byte_due.cancel()
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self._headers_due.start(self.loop, self.transport.abort)
@@ -85,6 +91,7 @@ class BoundedHttpProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
         super().connection_lost(exc)
+        self._first_byte_due.cancel()
         self._headers_due.cancel()
         self._read_due.cancel()
 

@@ -90,7 +90,9 @@ def build_snapshot(knowledge: Knowledge) -> dict[str, Any]:
         "queues": [] if inspection is None else inspection.queues_to_json(),
         "destinations": _groups(inspection, "destinations"),
         "backlog": {
+            "known": backlog is not None and backlog.problem is None,
             "messages": knowledge.backlog_messages,
+            "dead_letters": None if backlog is None else backlog.dead_lettered,
             "counted_at": None if inspection is None else iso_time(inspection.time_ms),
             "sampled": backlog is not None and backlog.more_messages,
             "estimated": inspection is not None and inspection.estimated,
@@ -151,6 +153,7 @@ def _situation(knowledge: Knowledge) -> Situation:
         },
         inspected=inspection is not None,
         waiting=knowledge.backlog_messages,
+        waiting_is_lower_bound=backlog is not None and backlog.more_messages,
         destinations=tuple(clean(group.destination or "an unknown path") for group in destinations),
         backlog_problem=None if backlog is None else backlog.problem,
         queue_mismatch=None if backlog is None else backlog.queue_mismatch,

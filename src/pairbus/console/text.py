@@ -38,5 +38,4 @@ def _visible(character: str) -> str:
 def _escape(character: str) -> str:
     if unicodedata.category(character) == "Zs":
         return " "
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+    return f"⟨U+{ord(character):04X}⟩"  # as the page writes it

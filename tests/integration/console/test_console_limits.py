@@ -53,7 +53,27 @@ def test_long_headers_are_refused(site: Site):
         assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
-@pytest.mark.parametrize("part", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"])
+def test_client_that_sends_nothing_is_closed(sites: Sites, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "FIRST_BYTE_TIMEOUT_S", 0.3)
+    site = sites.start()
+
+    with raw(site, b"") as connection:
+        assert is_closed(connection)
+
+
+def test_connection_may_be_opened_long_before_its_request(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server, "HEADER_TIMEOUT_S", 0.1)
+    site = sites.start()
+
+    with raw(site, b"") as connection:
+        time.sleep(0.5)
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("part", [b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"])
 def test_client_that_sends_no_complete_headers_is_closed(
     sites: Sites, monkeypatch: pytest.MonkeyPatch, part: bytes
 ):

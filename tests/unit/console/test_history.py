@@ -37,6 +37,27 @@ def test_history_survives_a_restart(tmp_path: Path):
     assert History(ConsoleDatabase(path), NOW + KEPT_S + 1).since(10**9, NOW)["times"] == []
 
 
+def test_time_in_which_the_console_did_not_run_is_a_gap():
+    history = History(ConsoleDatabase(None), NOW)
+    for seconds in (0, 10, 600, 610):
+        history.add(NOW + seconds, 7, None, 0)
+
+    assert history.since(3600, NOW + 610) == {
+        "times": [1_000_000, 1_000_010, 1_000_305, 1_000_600, 1_000_610],
+        "backlog": [7, 7, None, 7, 7],
+        "rate": [None] * 5,
+        "throttled": [0, 0, None, 0, 0],
+    }
+
+
+def test_late_sample_is_not_a_gap():
+    history = History(ConsoleDatabase(None), NOW)
+    for seconds in (0, 29, 40):
+        history.add(NOW + seconds, 7, None, 0)
+
+    assert history.since(3600, NOW + 40)["backlog"] == [7, 7, 7]
+
+
 def test_sample_is_due_after_ten_seconds_and_when_the_clock_was_set_back():
     history = History(ConsoleDatabase(None), NOW)
 
@@ -64,5 +85,5 @@ def test_many_samples_are_thinned_out_without_losing_a_peak():
 
     assert len(thinned) <= MAX_POINTS
     assert max(sample.backlog or 0 for sample in thinned) == 900
-    assert sum(sample.throttled for sample in thinned) == 8_640
+    assert sum(sample.throttled or 0 for sample in thinned) == 8_640
     assert thinned[-1].time == 8_639

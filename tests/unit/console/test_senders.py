@@ -126,7 +126,7 @@ def test_repeated_events_are_kept_once(registry: SenderRegistry):
     accept(registry, events=events)
 
     assert [event.text for event in registry.events] == ["event 0", "event 1", "event 2"]
-    assert {event.source for event in registry.events} == {"web-1 4711"}
+    assert {event.source for event in registry.events} == {"web-1 · 4711"}
 
 
 def test_senders_and_events_are_bounded(registry: SenderRegistry):

@@ -61,7 +61,7 @@ def test_failover_is_bad_and_says_why():
 
     assert description.level == "bad"
     assert description.sentence == (
-        "Failover: messages for orders and 1 other are stored in the backlog. 1 message waits for "
+        "Failover: messages for orders and invoices are stored in the backlog. 1 message waits for "
         "orders and 2 others; the syphon is running."
     )
     assert description.problems == ("Cause of the failover: refused",)
@@ -102,10 +102,32 @@ def test_sending(changes: dict[str, Any], level: str, sentence: str):
     assert description.sentence.startswith(sentence)
 
 
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("a" * 80,), "a" * 80),
+        (("a" * 200,), "a" * 79 + "…"),
+        (("orders", "invoices"), "orders and invoices"),
+        (("orders", "x" * 200), "orders and 1 other"),
+        (("orders", "invoices", "returns"), "orders and 2 others"),
+    ],
+)
+def test_names_of_paths(names: tuple[str, ...], text: str):
+    description = describe(situation(paths=in_state(PathStatus.SUSPECT, *names)))
+
+    assert description.sentence.startswith(f"Sends to {text} fail;")
+
+
 def test_backlog_is_not_called_empty_in_failover():
     description = describe(situation(paths=in_state(PathStatus.FAILOVER)))
 
     assert description.sentence == "Failover: messages for orders are stored in the backlog."
+
+
+def test_messages_that_were_not_counted_are_a_lower_bound():
+    description = describe(situation(waiting=350, waiting_is_lower_bound=True))
+
+    assert "At least 350 messages wait;" in description.sentence
 
 
 @pytest.mark.parametrize(
@@ -130,7 +152,7 @@ def test_waiting_messages(syphon: dict[str, Any], level: str, text: str):
         (
             {"unavailable": {"secondary": "refused\n"}},
             "bad",
-            "The secondary is not available: refused\\x0a.",
+            "The secondary is not available: refused⟨U+000A⟩.",
         ),
         ({"without_secondary": 1}, "bad", "The secondary is not available to 1 sender."),
         ({"silent": 1}, "warning", "1 sender has stopped reporting."),
@@ -165,7 +187,15 @@ def test_stopped_syphon_is_no_problem_without_a_backlog():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "1 s"), (89, "89 s"), (240, "4 min"), (9_000, "2.5 h"), (400_000, "5 days")],
+    [
+        (0.2, "1 s"),
+        (99, "99 s"),
+        (240, "4 min"),
+        (9_000, "2 h 30 min"),
+        (7_200, "2 h"),
+        (400_000, "4 d 15 h"),
+        (30 * 86_400, "30 d"),
+    ],
 )
 def test_duration_in_words(seconds: float, text: str):
     assert duration(seconds) == text

@@ -56,7 +56,9 @@ def test_snapshot_of_nothing_has_all_keys():
     assert snapshot.keys() == KEYS
     assert snapshot["level"] == "warning"
     assert snapshot["backlog"] == {
+        "known": False,
         "messages": None,
+        "dead_letters": None,
         "counted_at": None,
         "sampled": False,
         "estimated": False,
@@ -89,6 +91,8 @@ def test_snapshot_shows_what_is_known():
         {"destination": "orders", "reason": "Broken", "messages": 2}
     ]
     assert snapshot["throttled"] == {"calls": 3}
+    assert snapshot["backlog"]["known"]
+    assert snapshot["backlog"]["dead_letters"] == 2
     assert snapshot["syphon"]["max_rate"] == 5.0
     assert snapshot["syphon"]["rates"] == {"orders": 2.0}
     assert snapshot["paths"][0]["state"] == "failover"

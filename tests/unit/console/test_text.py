@@ -12,11 +12,11 @@ pytestmark = pytest.mark.rule("O3")
     [
         ("orders", "orders"),
         ("<b>&amp;", "<b>&amp;"),
-        ("a\r\nb\x00\x1b[31m", "a\\x0d\\x0ab\\x00\\x1b[31m"),
-        ("a\u202eb\u2066c", "a\\u202eb\\u2066c"),
+        ("a\r\nb\x00\x1b[31m", "a⟨U+000D⟩⟨U+000A⟩b⟨U+0000⟩⟨U+001B⟩[31m"),
+        ("a\u202eb\u2066c", "a⟨U+202E⟩b⟨U+2066⟩c"),
         ("הזמנות\u200f", "הזמנות\u200f"),
         ("a\u00a0b", "a b"),
-        ("\ud800", "\\ud800"),
+        ("\ud800", "⟨U+D800⟩"),
     ],
 )
 def test_clean_text_has_no_control_characters(text: str, expected: str):

@@ -1,7 +1,7 @@
 // The page: login, the live snapshots, and the sections that show them.
 
 import { Api } from "./api.js";
-import { Backlog } from "./backlog.js";
+import { Backlog, Queues } from "./backlog.js";
 import { DeadLetters } from "./dead_letters.js";
 import { byId, setHidden, setSentence, setText } from "./dom.js";
 import { visible } from "./format.js";
@@ -31,8 +31,9 @@ class Page {
     this.sections = [
       new Paths(context),
       new Senders(),
-      new Backlog(context),
+      new Backlog(),
       new DeadLetters(context),
+      new Queues(context),
       new Syphon(context),
       new Cost(),
       new Events(),

@@ -1,4 +1,4 @@
-// The backlog by destination and by queue, and the peek at messages of a queue.
+// The backlog by destination, its queues, and the peek at messages of a queue.
 
 import { askAndDo, field, showInDialog } from "./dialog.js";
 import { button, byId, element, nameElement, setAge, setHidden, setName, setText } from "./dom.js";
@@ -7,49 +7,57 @@ import { LiveTable } from "./table.js";
 
 const MAX_BODY = 20_000;
 
+/** Waiting messages by destination. */
 export class Backlog {
+  constructor() {
+    this.note = element("p", { class: "muted" });
+    this.table = new LiveTable({
+      caption: "Backlog by destination",
+      empty: "",
+      key: (item) => item.destination,
+      text: (item) => item.destination ?? "",
+      columns: [nameColumn("Destination", "destination"), numberColumn("Messages", "messages"), oldestColumn()],
+    });
+    byId("backlog").append(this.note, this.table.node);
+  }
+
+  update(snapshot, now) {
+    const backlog = snapshot.backlog ?? {};
+    this.table.update([...(snapshot.destinations ?? [])].sort(byMessages), now);
+    this.table.setEmptyText(emptyText(backlog));
+    setText(this.note, noteOf(backlog, now));
+  }
+}
+
+/** The backlog queues, with a peek at their messages. */
+export class Queues {
   constructor({ api, role }) {
     this.api = api;
     this.role = role;
-    this.note = element("p", { class: "muted" });
-    this.destinations = new LiveTable({
-      caption: "Backlog by destination",
-      empty: "No messages wait.",
-      key: (item) => item.destination,
-      text: (item) => item.destination,
-      columns: [nameColumn("Destination", "destination"), numberColumn("Messages", "messages"), oldestColumn()],
-    });
-    this.queues = new LiveTable({
-      caption: "Backlog by queue",
-      empty: "All backlog queues are empty.",
+    this.table = new LiveTable({
+      caption: "Backlog queues",
+      empty: "",
       key: (item) => item.queue,
       text: (item) => item.queue,
       columns: [
-        nameColumn("Backlog queue", "queue"),
+        nameColumn("Queue", "queue"),
         numberColumn("Messages", "messages"),
         numberColumn("Dead letters", "dead_letters"),
         oldestColumn(),
         { title: "Peek", hiddenTitle: true, class: "action", build: (cell, row) => this.#buildPeek(cell, row) },
       ],
     });
-    this.emptyQueues = element("p", { class: "muted" });
-    byId("backlog").append(this.note, this.destinations.node, element("h3", {}, "By queue"), this.queues.node, this.emptyQueues);
+    this.others = element("p", { class: "muted" });
+    byId("queues").append(this.table.node, this.others);
   }
 
   update(snapshot, now) {
-    const destinations = [...(snapshot.destinations ?? [])].sort(byMessages);
     const queues = snapshot.queues ?? [];
-    const used = queues.filter((queue) => queue.messages || queue.dead_letters);
-    this.destinations.update(destinations, now);
-    this.destinations.setEmptyText(
-      snapshot.backlog?.messages ? "The destinations of the messages are not known yet." : "No messages wait.",
-    );
-    this.queues.setEmptyText(queues.length ? "All backlog queues are empty." : "No backlog queue was found.");
-    this.queues.update(used, now);
-    setText(this.emptyQueues, `${count(queues.length - used.length)} of ${counted(queues.length, "backlog queue")} are empty.`);
-    setHidden(this.emptyQueues, used.length === 0 || used.length === queues.length);
-    setText(this.note, noteOf(snapshot.backlog, now));
-    setHidden(this.note, !snapshot.backlog?.counted_at);
+    const used = queues.filter((queue) => queue.messages !== 0 || queue.dead_letters !== 0);
+    this.table.update(used, now);
+    this.table.setEmptyText(queues.length ? `All ${counted(queues.length, "queue")} are empty.` : noQueues(snapshot.backlog));
+    setText(this.others, `${count(queues.length - used.length)} of ${counted(queues.length, "queue")} are empty.`);
+    setHidden(this.others, used.length === 0 || used.length === queues.length);
   }
 
   #buildPeek(cell, row) {
@@ -152,8 +160,20 @@ function byMessages(a, b) {
 }
 
 function noteOf(backlog, now) {
-  if (!backlog?.counted_at) return "";
+  if (!backlog.counted_at) return "The backlog has not been read yet.";
+  const time = clock(backlog.counted_at, now);
+  if (!backlog.known) return `The backlog could not be read at ${time}.`;
   const sampled = backlog.sampled ? " There may be more messages than the console has peeked at." : "";
-  const estimated = backlog.estimated ? " The numbers by destination are estimates from a sample." : "";
-  return `Counted at ${clock(backlog.counted_at, now)}.${sampled}${estimated}`;
+  const estimated = backlog.estimated && backlog.messages ? " The numbers by destination are estimates from a sample." : "";
+  return `Counted at ${time}.${sampled}${estimated}`;
+}
+
+function emptyText(backlog) {
+  if (!backlog.known) return "";
+  return backlog.messages ? "The destinations of the messages are not known yet." : "No messages wait.";
+}
+
+function noQueues(backlog) {
+  if (!backlog?.known) return "The queues are not known, because the backlog was not read.";
+  return "No backlog queue was found. Either no sender has paired yet, or the name of the primary is wrong.";
 }

@@ -1,12 +1,13 @@
 // Dead letters by destination and reason, and redrives with their progress.
 
 import { askAndDo, field, optionalNumber } from "./dialog.js";
-import { button, byId, element, KeyedChildren, nameElement, setAttribute, setHidden, setName, setSentence, setText } from "./dom.js";
+import { button, byId, element, KeyedChildren, nameElement, setAttribute, setClock, setHidden, setName, setSentence, setText } from "./dom.js";
 import { count, counted, duration, rate, visible } from "./format.js";
+import { StateBadge } from "./icons.js";
 import { LiveTable } from "./table.js";
 
 const NO_REASON = "no reason";
-const STATES = { running: "Running", done: "Done", cancelled: "Cancelled", failed: "Failed" };
+const ENDS = { done: ["good", "Done"], cancelled: ["cancelled", "Cancelled"], failed: ["bad", "Failed"] };
 
 export class DeadLetters {
   constructor({ api, notify }) {
@@ -26,12 +27,16 @@ export class DeadLetters {
     this.heading = element("h3", {}, "Redrives");
     const list = element("ul", { class: "redrives" });
     this.redrives = new KeyedChildren(list, { key: (item) => item.id, create: () => this.#newRedrive() });
-    byId("dead-letters").append(this.table.node, this.heading, list);
+    this.note = element("p", { class: "muted" }, "The numbers by reason are estimates from a sample.");
+    byId("dead-letters").append(this.note, this.table.node, this.heading, list);
   }
 
   update(snapshot, now) {
     const groups = [...(snapshot.dead_letters ?? [])].sort((a, b) => b.messages - a.messages);
+    const { known = true, estimated } = snapshot.backlog ?? {};
     this.table.update(groups, now);
+    this.table.setEmptyText(known ? "No dead letters." : "Dead letters are not known, because the backlog was not read.");
+    setHidden(this.note, !estimated || groups.length === 0);
     const redrives = snapshot.redrives ?? [];
     setHidden(this.heading, redrives.length === 0);
     this.redrives.update(redrives, now);
@@ -80,21 +85,30 @@ export class DeadLetters {
   #newRedrive() {
     const row = { item: null };
     const title = nameElement();
-    const outcome = nameElement({ class: "name muted second" });
+    const started = element("time");
+    const end = new StateBadge(element("span"));
+    const text = nameElement();
     const progress = element("progress");
-    const text = element("p", { class: "muted" });
     const cancel = button("Cancel…", () => this.#cancel(row.item), { class: "small operator" });
     return {
-      node: element("li", {}, title, outcome, progress, text, cancel),
-      update(item) {
+      node: element(
+        "li",
+        {},
+        element("p", { class: "redrive-title" }, title, element("span", { class: "muted" }, "started at ", started)),
+        progress,
+        element("p", { class: "redrive-state" }, end.node, text, cancel),
+      ),
+      update(item, now) {
         row.item = item;
         const running = item.state === "running";
         const name = titleOf(item);
         setSentence(title, name);
-        setSentence(outcome, item.text ?? "");
+        setClock(started, item.started_at, now);
+        setHidden(end.node, running);
+        if (!running) end.set(...(ENDS[item.state] ?? ["unknown", item.state]));
+        setSentence(text, running ? progressText(item) : item.text ?? "");
         setProgress(progress, item);
         setAttribute(progress, "aria-label", `Progress: ${visible(name)}`);
-        setText(text, progressText(item));
         setHidden(progress, !running);
         setHidden(cancel, !running);
         setAttribute(cancel, "aria-label", `Cancel: ${visible(name)}`);
@@ -130,10 +144,8 @@ function setProgress(node, { moved, total }) {
 }
 
 function progressText(item) {
-  if (!Number.isFinite(item.total)) return `${STATES[item.state] ?? item.state}.`;
-  const moved = `${STATES[item.state] ?? item.state}: ${count(item.moved)} of ${count(item.total)} moved`;
-  if (item.state !== "running") return item.left ? `${moved}, ${count(item.left)} left.` : `${moved}.`;
+  if (!item.total) return item.text ?? "";
   const time = Number.isFinite(item.seconds_to_go) ? `, about ${duration(item.seconds_to_go)} to go` : "";
   const speed = Number.isFinite(item.rate) ? `, ${rate(item.rate)} messages/s` : "";
-  return `${moved}${speed}${time}.`;
+  return `${count(item.moved)} of ${count(item.total)} moved${speed}${time}.`;
 }

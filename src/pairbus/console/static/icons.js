@@ -18,6 +18,8 @@ const ICONS = {
   draining: [CIRCLE, "M8 4.4v7M5 8.6l3 3 3-3"],
   silent: [SQUARE, "M5 8h6"],
   paused: [SQUARE, "M6.4 5.4v5.2M9.6 5.4v5.2"],
+  stopped: [SQUARE, "M6 6h4v4H6z"],
+  cancelled: [SQUARE, "M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8"],
 };
 
 /** Create an icon. It is hidden from assistive technology, because text stands beside it. */

@@ -25,7 +25,7 @@ export class Paths {
       columns: [
         { title: "State", class: "state", build: buildState },
         { title: "Path", class: "wide", build: (cell, row) => this.#buildPath(cell, row) },
-        { title: "Senders", class: "number", build: (cell) => (item) => setText(cell, count(item.senders)) },
+        { title: "Senders", class: "number optional", build: (cell) => (item) => setText(cell, count(item.senders)) },
         { title: "For", class: "number", build: buildAge((item) => item.since) },
       ],
     });
@@ -84,7 +84,7 @@ export class Senders {
     const senders = [...(snapshot.senders ?? [])].sort(byUrgency);
     const silent = senders.filter((sender) => sender.silent).length;
     const omitted = snapshot.omitted_senders ?? 0;
-    const text = counted(senders.length + omitted, "sender reports", "senders report");
+    const text = counted(senders.length + omitted, "sender");
     setText(this.note, [
       text,
       silent ? `${count(silent)} silent` : "",

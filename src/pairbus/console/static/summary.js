@@ -70,13 +70,12 @@ function newFigure() {
 
 function figuresOf(snapshot, now) {
   const syphon = snapshot.syphon ?? {};
-  const deadLetters = (snapshot.dead_letters ?? []).reduce((sum, group) => sum + group.messages, 0);
   const figures = [
     ["Waiting", `${snapshot.backlog?.sampled ? "≥ " : ""}${count(snapshot.backlog?.messages)}`],
     ["Oldest", oldestAge(snapshot, now)],
     ["Drain rate", Number.isFinite(syphon.rate) ? `${rate(syphon.rate)} /s` : "–"],
     ["Time to go", syphon.known ? duration(syphon.seconds_to_go ?? NaN) : "–"],
-    ["Dead letters", count(deadLetters)],
+    ["Dead letters", count(snapshot.backlog?.dead_letters)],
     ["Throttled", count(snapshot.throttled?.calls)],
   ];
   if (snapshot.cost) figures.push(["Cost so far", money(snapshot.cost.so_far, snapshot.cost.currency)]);

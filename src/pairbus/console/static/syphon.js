@@ -5,6 +5,7 @@ import { button, byId, element, KeyedChildren, setAge, setHidden, setSentence, s
 import { count, duration, rate } from "./format.js";
 import { StateBadge } from "./icons.js";
 
+const NO_STATUS = "Start the console with the status file of the syphon (--status-file) to see the syphon here.";
 const DESTINATION_HINT = "Empty: all destinations together.";
 
 export class Syphon {
@@ -13,7 +14,8 @@ export class Syphon {
     this.notify = notify;
     this.destinations = [];
     this.badge = new StateBadge(element("span"));
-    this.problem = element("p", { class: "name problem" });
+    this.problem = element("p", { class: "name" });
+    this.advice = element("p", { class: "muted" }, NO_STATUS);
     this.settings = element("p", { class: "name muted" });
     this.reported = element("time");
     this.facts = element("dl", { class: "facts" });
@@ -28,6 +30,7 @@ export class Syphon {
     byId("syphon").append(
       element("p", {}, this.badge.node),
       this.problem,
+      this.advice,
       this.settings,
       this.facts,
       this.time,
@@ -38,10 +41,12 @@ export class Syphon {
 
   update(snapshot, now) {
     const syphon = snapshot.syphon ?? { known: false };
-    const [state, words] = healthOf(syphon);
+    const [state, words] = healthOf(syphon, snapshot.backlog?.messages !== 0);
     this.badge.set(state, words);
-    setSentence(this.problem, syphon.problem ?? "");
+    setSentence(this.problem, `Reason: ${syphon.problem}.`);
     setHidden(this.problem, !syphon.problem);
+    this.problem.classList.toggle("problem", state === "bad");
+    setHidden(this.advice, syphon.known || Boolean(syphon.problem));
     const settings = settingsOf(syphon);
     setSentence(this.settings, settings);
     setHidden(this.settings, settings === "");
@@ -110,9 +115,10 @@ function destinationField() {
   });
 }
 
-function healthOf(syphon) {
-  if (!syphon.known) return ["unknown", "No syphon reports its status"];
-  if (!syphon.running) return ["bad", "Stopped"];
+// A syphon that has ended is a problem only while messages wait.
+function healthOf(syphon, isNeeded) {
+  if (!syphon.known) return ["unknown", "Not known"];
+  if (!syphon.running) return isNeeded ? ["bad", "Stopped"] : ["stopped", "Stopped"];
   if (syphon.paused) return ["paused", "Paused"];
   return syphon.healthy ? ["good", "Healthy"] : ["bad", "Unhealthy"];
 }

@@ -53,6 +53,7 @@ export class LiveTable {
 
   setEmptyText(text) {
     setText(this.empty, text);
+    setHidden(this.empty, this.items.length > 0 || text === "");
   }
 
   #render() {
@@ -64,7 +65,7 @@ export class LiveTable {
     this.rows.update(shown, this.now);
     setHidden(this.filter, !this.text || this.items.length < FILTER_FROM);
     setHidden(this.table, shown.length === 0);
-    setHidden(this.empty, this.items.length > 0);
+    setHidden(this.empty, this.items.length > 0 || this.empty.textContent === "");
     setHidden(this.more, matching.length <= this.limit);
     setText(this.more, this.showsAll ? `Show only ${count(this.limit)}` : `Show all ${count(matching.length)}`);
   }
