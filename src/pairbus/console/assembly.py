@@ -42,6 +42,8 @@ class ConsoleOptions:
     """None: history and sessions are kept in memory."""
     status_file: Path | None = None
     ledger: Path | None = None
+    usage_ledger: Path | None = None
+    """The folder in which the console's own operations are recorded. None: `ledger`."""
     pairing: str | None = None
     """The name of the pairing in the configuration file."""
     prices: Prices | None = None
@@ -59,8 +61,10 @@ def create_console(
     target = options.target
     name = target.known_primary_name()
     primary = target.secondary if target.primary is None else target.primary
-    folder = None if options.ledger is None else str(options.ledger.absolute())
-    usage = UsageRecorder.create(folder, primary, target.secondary)
+    folder = options.usage_ledger or options.ledger
+    usage = UsageRecorder.create(
+        None if folder is None else str(folder.absolute()), primary, target.secondary
+    )
     usage.flush()  # opens the ledger here, before several threads use it
     ledger = None
     if options.ledger is not None:

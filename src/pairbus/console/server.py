@@ -182,7 +182,7 @@ def open_listener(host: str, port: int) -> socket.socket:
             raise
     except OSError as exc:
         raise ConfigurationError(
-            f"The console cannot listen on {host} port {port}: {exc.strerror}. Use another --port."
+            f"The console cannot listen on {host} port {port}: {exc.strerror}. Use another port."
         ) from exc
     return listener
 

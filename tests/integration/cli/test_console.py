@@ -131,4 +131,4 @@ def test_port_that_is_taken_is_refused(tmp_path: Path):
         listener.close()
 
     assert result.exit_code == 2
-    assert "Use another --port" in result.stderr
+    assert "Use another port" in result.stderr

@@ -111,6 +111,17 @@ def test_inspections_are_billed_recorded_and_shown(sites: Sites, backlog: Backlo
     }
 
 
+def test_own_operations_can_be_recorded_in_another_ledger(sites: Sites, backlog: Backlog):
+    own = sites.options(0).audit_file.with_name("own")
+    site = sites.start(usage_ledger=own)
+
+    inspected(site.client("viewer"))
+
+    recorded = wait_until(lambda: list(read_operations(own)), "the ledger to be written")
+    assert [record["kind"] for record in recorded] == [OperationKind.MANAGEMENT]
+    assert not (site.folder / "ledger").exists()
+
+
 def test_nothing_is_read_again_while_nothing_happens(site: Site):
     viewer = site.client("viewer")
     before = inspected(viewer)["looks"]
