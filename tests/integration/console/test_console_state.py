@@ -251,6 +251,34 @@ def test_status_file_of_a_syphon_is_shown(site: Site):
     assert "1\u202f000 messages wait; the drain needs about 10 s." in snapshot["sentence"]
 
 
+def test_backlog_is_counted_again_when_a_syphon_says_that_it_is_empty(
+    sites: Sites, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(outage, "OUTAGE_INTERVAL_S", 10_000.0)
+    backlog.put(backlog.path("orders"), numbered(5))
+    site = sites.start()
+    viewer = site.client("viewer")
+    first = inspected(viewer)["backlog"]
+    assert first["messages"] == 5
+    values = {
+        "running": False,
+        "ended": "drained",
+        "healthy": True,
+        "problem": None,
+        "moved": {"orders": 5},
+        "remaining": 0,
+        "rate": 0.0,
+        "time": time.time(),
+    }
+    (site.folder / "status.json").write_text(json.dumps(values))
+
+    def second_count() -> Any:
+        counted = viewer.get("/api/state").json["backlog"]
+        return counted if counted["counted_at"] != first["counted_at"] else None
+
+    assert wait_until(second_count, "another count")["messages"] == 5
+
+
 def test_history_is_returned_in_columns(site: Site):
     viewer = site.client("viewer")
     inspected(viewer)
