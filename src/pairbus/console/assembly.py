@@ -1,5 +1,6 @@
 """Puts the parts of the console together from its options."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +49,9 @@ class ConsoleOptions:
     """The name of the pairing in the configuration file."""
     prices: Prices | None = None
     tier: Tier = Tier.STANDARD
+    max_inspection_interval_s: float = math.inf
+    """The longest time between two inspections of the namespaces, which are usually rare because
+    they are billed."""
     secure: bool = False
     """The console uses TLS."""
     hosts: tuple[str, ...] = ()
@@ -76,6 +80,7 @@ def create_console(
         NamespaceInspector(target, usage),
         SyphonFiles(options.status_file, control, names),
         ledger,
+        max_interval_s=options.max_inspection_interval_s,
     )
     redrives = RedriveJobs(usage, on_end=collector.request)
     database = ConsoleDatabase(options.database_file)

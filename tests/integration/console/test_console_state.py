@@ -140,6 +140,16 @@ def test_nothing_is_read_again_while_nothing_happens(site: Site):
         )
 
 
+def test_interval_of_inspections_can_be_limited(sites: Sites, backlog: Backlog):
+    viewer = sites.start(max_inspection_interval_s=0.1).client("viewer")
+    first = inspected(viewer)["backlog"]["counted_at"]
+
+    wait_until(
+        lambda: viewer.get("/api/state").json["backlog"]["counted_at"] != first,
+        "another inspection while nothing happens",
+    )
+
+
 def test_key_with_the_listen_right_alone_is_enough(sites: Sites):
     rule = SharedAccessRule(name="Listen", primary_key=KEY, rights=frozenset({Right.LISTEN}))
     with LocalNamespace("p") as primary, LocalNamespace("s", rules=(rule,)) as secondary:
