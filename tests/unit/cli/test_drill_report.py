@@ -11,13 +11,13 @@ from pairbus.cost.prices import read_prices
 from pairbus.drill.costs import PURPOSES, DrillCost
 from pairbus.drill.reconciliation import MessageKey, SentMessage, reconcile
 from pairbus.drill.result import DrillResult
-from pairbus.usage.operations import Usage
+from pairbus.usage.operations import Purpose, Usage
 from tests.commands import CODES
 
 
 def result() -> DrillResult:
     keys = [MessageKey(path, "1") for path in ("orders", "payments", "news")]
-    usage = dict.fromkeys(PURPOSES, Usage(10, 10, 10_000))
+    usage: dict[Purpose, Usage] = {purpose: Usage(10, 10, 10_000) for purpose in PURPOSES}
     return DrillResult(
         reconciliation=reconcile([SentMessage(key, None, 1) for key in keys], delivered=keys),
         dead_letter_reasons={},
