@@ -14,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup-demo ## Run the outage drill on this machine; ARGS="--outage 30" sets options
-	@$(PY) -m pairbus drill $(ARGS)
+demo: setup-demo ## Run the outage drill on this machine, with a web page; ARGS="--outage 30" sets options
+	@$(PY) -m pairbus drill --console $(ARGS)
 
 test: setup-test ## Run all tests; ARGS="tests/unit -k flow" selects some
 ifdef ARGS

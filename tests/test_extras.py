@@ -124,6 +124,12 @@ def test_extra_works_by_itself(extra: str, program: str) -> None:
             "This command needs the package pyspark. Run: pip install 'pairbus[spark]'",
         ),
         (
+            "cli",
+            COMMAND,
+            ("drill", "--console"),
+            "This command needs the package starlette. Run: pip install 'pairbus[console]'",
+        ),
+        (
             "",
             "from pairbus.emulator import LocalNamespace",
             (),

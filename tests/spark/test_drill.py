@@ -39,9 +39,10 @@ def paths(namespace: LocalNamespace) -> set[str]:
 @pytest.mark.rule("X1", "X2", "S12", "N1")
 def test_command_proves_that_no_message_was_lost(tmp_path: Path) -> None:
     options = ("--rate", "40", "--outage", "6", "--folder", str(tmp_path / "kept"), "--json")
-    completed = run("drill", *options, "--tier", "standard")
+    completed = run("drill", *options, "--tier", "standard", "--console")
 
     assert completed.returncode == 0, completed.stderr
+    assert "/#token=" in completed.stderr
     result: dict[str, Any] = json.loads(completed.stdout)
     assert "two local namespaces of the tier standard" in completed.stderr
     assert "kill -9" in completed.stderr

@@ -2,8 +2,10 @@
 
 import logging
 import signal
+import sys
 import tempfile
-from contextlib import ExitStack
+import termios
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -13,6 +15,7 @@ from rich.console import Console
 
 from pairbus.cli.configuration_options import ConfigFileOfDrill, PairingNameOfDrill
 from pairbus.cli.console import consoles, print_error, print_json, print_warning
+from pairbus.cli.drill_console import DrillConsole, require_console
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import AsJson, require_credentials
 from pairbus.cli.spark_requirements import check_spark
@@ -21,8 +24,10 @@ from pairbus.errors import ConfigurationError, PairbusError
 if TYPE_CHECKING:
     from pairbus.drill.environments import Environment
     from pairbus.drill.plan import DrillOptions
+    from pairbus.drill.result import DrillResult
 
 PASSED, FAILED, USAGE_ERROR, STOPPED = 0, 1, 2, 4
+CONSOLE_COST = "The console reads the backlog, which is billed too. "
 EXAMPLE = "Example: pairbus drill --senders 12 --rate 300 --outage 30"
 
 
@@ -80,6 +85,22 @@ def drill(
             file_okay=False,
         ),
     ] = None,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console",
+            help="Serve the web page of `pairbus console` on this machine, and print a link to "
+            "watch the drill. On a terminal, the page stays after the drill until Enter or Ctrl-C.",
+        ),
+    ] = False,
+    console_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of the console.", show_default="a free one"),
+    ] = None,
+    close_console: Annotated[
+        bool,
+        typer.Option("--close-console", help="Close the console at the end, also on a terminal."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Cause an outage, and prove that no message was lost.
@@ -97,7 +118,7 @@ def drill(
     4 stopped.
     """
     out, err = consoles()
-    for name in ("pairbus", "azure"):  # the drill reports the same events
+    for name in ("pairbus", "azure", "uvicorn"):  # the drill reports the same events
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with ExitStack() as resources:
         try:
@@ -111,17 +132,29 @@ def drill(
                 backlog_queue_count=backlog_queues,
                 failback=cast(Any, failback),
             )
+            if console:
+                require_console()
+            elif console_port is not None or close_console:
+                raise ConfigurationError(
+                    "--console-port and --close-console are for the console. Add --console."
+                )
             if not check_spark(err):
                 raise typer.Exit(FAILED)
             data = _data_folder(folder, resources)
             network = NetworkOptions(transport, proxy, ca_file)
             environment = _environment(primary, secondary, data, network, tier)
+            web_console = None
+            if console:
+                web_console = resources.enter_context(
+                    DrillConsole(console_port or 0, environment, backlog_queues, data)
+                )
             if primary is not None and not yes:
-                _confirm(environment, options)
+                _confirm(environment, options, with_console=console)
         except ConfigurationError as exc:
             print_error(err, exc)
             raise typer.Exit(USAGE_ERROR) from exc
-        status = _run(environment, options, data, out, err, as_json=as_json)
+        drill_run = _DrillRun(out, err, web_console, as_json=as_json, close_console=close_console)
+        status = drill_run.run(environment, options, data)
     raise typer.Exit(status)
 
 
@@ -160,7 +193,7 @@ def _environment(
     return ExistingEnvironment(primary, secondary, NetworkSettings(**network.client_fields()))
 
 
-def _confirm(environment: "Environment", options: "DrillOptions") -> None:
+def _confirm(environment: "Environment", options: "DrillOptions", *, with_console: bool) -> None:
     from pairbus.drill.connections import client_options
 
     primary, secondary = (
@@ -171,7 +204,8 @@ def _confirm(environment: "Environment", options: "DrillOptions") -> None:
     typer.echo(
         f"The drill creates two queues and a topic below {prefix} in {primary}, and "
         f"{options.backlog_queue_count} queues below {prefix} in {secondary}. It sends about "
-        f"{count:,} messages of {options.size:,} bytes, which are billed. At the end it removes "
+        f"{count:,} messages of {options.size:,} bytes, which are billed. "
+        f"{CONSOLE_COST if with_console else ''}At the end it removes "
         "everything that it has created. It does not touch anything else.",
         err=True,
     )
@@ -179,33 +213,69 @@ def _confirm(environment: "Environment", options: "DrillOptions") -> None:
         raise typer.Exit(STOPPED)
 
 
-def _run(
-    environment: "Environment",
-    options: "DrillOptions",
-    folder: Path,
-    out: Console,
-    err: Console,
-    *,
-    as_json: bool,
-) -> int:
-    from pairbus.cli.drill_report import print_result
-    from pairbus.cli.drill_screen import DrillScreen
-    from pairbus.drill.run import Drill
+class _DrillRun:
+    """Runs a drill with its output."""
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with DrillScreen(err if as_json else out, err) as screen:
-            drill = Drill(environment, options, folder, screen.report)
-            screen.show(drill.snapshot)
-            result = drill.run()
-    except KeyboardInterrupt:
-        print_warning(err, "Stopped. Everything that the drill had created was removed.")
-        return STOPPED
-    except (PairbusError, OSError) as exc:
-        print_error(err, f"The drill failed: {exc}")
-        return FAILED
-    if as_json:
-        print_json(result.to_json())
-    else:
-        print_result(out, result)
-    return PASSED if result.passed else FAILED
+    def __init__(
+        self,
+        out: Console,
+        err: Console,
+        console: DrillConsole | None,
+        *,
+        as_json: bool,
+        close_console: bool,
+    ) -> None:
+        self._out = out
+        self._err = err
+        self._console = console
+        self._as_json = as_json
+        is_interactive = out.is_terminal and sys.stdin.isatty() and not as_json
+        self._keeps_console = console is not None and is_interactive and not close_console
+
+    def run(self, environment: "Environment", options: "DrillOptions", folder: Path) -> int:
+        """Run the drill, and return the exit status."""
+        from pairbus.cli.drill_screen import DrillScreen
+        from pairbus.drill.run import Drill
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        start_console = None if self._console is None else self._console.run
+        try:
+            with DrillScreen(self._err if self._as_json else self._out, self._err) as screen:
+
+                def show(result: "DrillResult") -> None:
+                    screen.close()
+                    self._show(result)
+
+                drill = Drill(environment, options, folder, screen.report, start_console)
+                screen.show(drill.snapshot)
+                result = drill.run(show)
+        except KeyboardInterrupt:
+            print_warning(self._err, "Stopped. Everything that the drill had created was removed.")
+            return STOPPED
+        except (PairbusError, OSError) as exc:
+            print_error(self._err, f"The drill failed: {exc}")
+            return FAILED
+        return PASSED if result.passed else FAILED
+
+    def _show(self, result: "DrillResult") -> None:
+        from pairbus.cli.drill_report import print_result
+
+        if self._as_json:
+            print_json(result.to_json())
+            return
+        operations = 0 if self._console is None else self._console.operations
+        print_result(self._out, result, console_operations=operations)
+        if self._console is not None and self._keeps_console:
+            self._wait(self._console)
+
+    def _wait(self, console: DrillConsole) -> None:
+        """Keep the console and the namespaces running until Enter or Ctrl-C."""
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # keys that were pressed before
+        self._out.print(
+            "\nThe console stays open. Press Enter or Ctrl-C to close it, and to remove what the "
+            "drill has created. To log in now:",
+            soft_wrap=False,
+        )
+        self._out.print(console.login_link(), markup=False)
+        with suppress(KeyboardInterrupt):
+            sys.stdin.readline()

@@ -24,7 +24,9 @@ _STAGES = (
 )
 
 
-def print_result(out: Console, result: DrillResult) -> None:
+def print_result(out: Console, result: DrillResult, *, console_operations: int = 0) -> None:
+    """Print the report. `console_operations` are those of a console, which the ledger of the drill
+    does not contain."""
     reconciliation = result.reconciliation
     _print_reconciliation(out, reconciliation)
     if reconciliation.not_acknowledged:
@@ -38,6 +40,11 @@ def print_result(out: Console, result: DrillResult) -> None:
         out.print(f"[yellow]dead-lettered: {escape(reason)}[/]")
     _print_times(out, result)
     _print_cost(out, result)
+    if console_operations:
+        out.print(
+            f"The console needed {console_operations:,} more operations, which this cost does not "
+            "include."
+        )
     out.print()
     if result.passed:
         out.print(f"[bold green]PASSED: none of {reconciliation.sent:,} messages was lost.[/]")
@@ -52,9 +59,10 @@ def print_result(out: Console, result: DrillResult) -> None:
 
 def _print_reconciliation(out: Console, reconciliation: Reconciliation) -> None:
     out.print("\n[bold]Reconciliation by message id[/]")
+    split = "\n" if out.is_terminal else " "  # with two lines, all columns fit into 80 characters
     numbers = (
-        *("sent", "delivered", "in backlog", "dead-lettered", "lost", "duplicated"),
-        "out of order",
+        *("sent", "delivered", f"in{split}backlog", f"dead-{split.strip(' ')}lettered", "lost"),
+        *("duplicated", f"out of{split}order"),
     )
     table = new_table(out, ("path", *numbers), numbers)
 

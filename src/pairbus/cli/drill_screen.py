@@ -39,6 +39,10 @@ class DrillScreen:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the state from the terminal. Idempotent."""
         self._live.stop()
 
     def show(self, snapshot: Callable[[], DrillSnapshot]) -> None:
@@ -46,15 +50,23 @@ class DrillScreen:
         self._snapshot = snapshot
 
     def report(self, event: str) -> None:
-        """Print an event with its time."""
+        """Print an event with its time. Lines after the first one are links: they are not wrapped,
+        so that a terminal can open them."""
         time = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
+        event, *links = event.split("\n")
         text = _coloured(event)
         if self._out.is_terminal:
             line = Table.grid(padding=(0, 2))
             line.add_row(f"[dim]{time}[/]", text)
             self._out.print(line, soft_wrap=False)
-            return
-        self._out.print(f"{time}  {text}")
+        else:
+            self._out.print(f"{time}  {text}")
+        for link in links:
+            self._out.print(link, markup=False)
+        if not self._out.is_terminal:
+            self._print_state_if_due()
+
+    def _print_state_if_due(self) -> None:
         if self._snapshot and monotonic() - self._printed_at > PLAIN_INTERVAL_S:
             self._printed_at = monotonic()
             for state in _state_lines(self._snapshot()):

@@ -299,7 +299,7 @@ def _serve(
         scheme = "http" if tls is None else "https"
         shown = address.allowed_hosts[0] if address.host in _ANY else address.host
         url = f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{running.port}/"
-        link = _login_link(options.signer, url) if is_loopback_host(address.host) else None
+        link = login_link(options.signer, url) if is_loopback_host(address.host) else None
         if as_json:
             ca_path = None if ca_file is None else str(ca_file)
             typer.echo(json.dumps({"url": url, "login_url": link, "ca_file": ca_path}))
@@ -308,7 +308,7 @@ def _serve(
         cancel.wait()
 
 
-def _login_link(signer: "TokenSigner", url: str) -> str:
+def login_link(signer: "TokenSigner", url: str) -> str:
     """Return a link with a token for one login. It is in the fragment, which browsers do not
     send."""
     from pairbus.console.roles import ConsoleRole

@@ -128,6 +128,11 @@ class ConsoleApplication:
         """The number of open pages."""
         return self._state.watchers
 
+    @property
+    def inspection_operations(self) -> int:
+        """The number of billed operations of the inspections so far."""
+        return self._state.collector.counter.operations
+
     async def close_streams(self) -> None:
         """End all live streams, so that the server can shut down."""
         await self._stream.close()

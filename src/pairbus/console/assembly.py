@@ -1,5 +1,6 @@
 """Puts the parts of the console together from its options."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,10 +43,15 @@ class ConsoleOptions:
     """None: history and sessions are kept in memory."""
     status_file: Path | None = None
     ledger: Path | None = None
+    usage_ledger: Path | None = None
+    """The folder in which the console's own operations are recorded. None: `ledger`."""
     pairing: str | None = None
     """The name of the pairing in the configuration file."""
     prices: Prices | None = None
     tier: Tier = Tier.STANDARD
+    max_inspection_interval_s: float = math.inf
+    """The longest time between two inspections of the namespaces, which are usually rare because
+    they are billed."""
     secure: bool = False
     """The console uses TLS."""
     hosts: tuple[str, ...] = ()
@@ -59,8 +65,10 @@ def create_console(
     target = options.target
     name = target.known_primary_name()
     primary = target.secondary if target.primary is None else target.primary
-    folder = None if options.ledger is None else str(options.ledger.absolute())
-    usage = UsageRecorder.create(folder, primary, target.secondary)
+    folder = options.usage_ledger or options.ledger
+    usage = UsageRecorder.create(
+        None if folder is None else str(folder.absolute()), primary, target.secondary
+    )
     usage.flush()  # opens the ledger here, before several threads use it
     ledger = None
     if options.ledger is not None:
@@ -72,6 +80,7 @@ def create_console(
         NamespaceInspector(target, usage),
         SyphonFiles(options.status_file, control, names),
         ledger,
+        max_interval_s=options.max_inspection_interval_s,
     )
     redrives = RedriveJobs(usage, on_end=collector.request)
     database = ConsoleDatabase(options.database_file)

@@ -1,6 +1,7 @@
 """Threads that collect what the console shows: one inspects the namespaces, one reads files."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -28,11 +29,14 @@ class Collector:
         files: SyphonFiles,
         ledger: LedgerTail | None,
         *,
+        max_interval_s: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`max_interval_s` is the longest time between two inspections."""
         self._inspector = inspector
         self._files = files
         self._ledger = ledger
+        self._max_interval_s = max_interval_s
         self._clock = clock
         self._changed = threading.Condition()
         self._stopped = threading.Event()
@@ -69,7 +73,8 @@ class Collector:
     @property
     def interval_s(self) -> float:
         """The current time between two inspections."""
-        return inspection_interval_s(active=self._active, watched=self._watched)
+        interval_s = inspection_interval_s(active=self._active, watched=self._watched)
+        return min(interval_s, self._max_interval_s)
 
     def set_pace(self, *, active: bool, watched: bool) -> None:
         """Tell if there is an outage, and if a page is open."""

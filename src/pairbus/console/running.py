@@ -37,10 +37,15 @@ class RunningConsole:
 
     def start(self) -> None:
         """Return when the console accepts requests. Raises StateError if it fails to start."""
-        self._thread.start()
-        if not self._started.wait(START_S) or self._failure is not None:
+        try:
+            self._thread.start()
+            if not self._started.wait(START_S) or self._failure is not None:
+                raise StateError(
+                    f"The console did not start: {self._failure or 'it took too long'}"
+                )
+        except BaseException:  # Ctrl-C too: the thread would keep the process alive
             self.close()
-            raise StateError(f"The console did not start: {self._failure or 'it took too long'}")
+            raise
 
     def close(self) -> None:
         """Stop the console, and wait for it. It can be called again."""

@@ -41,15 +41,34 @@ class Knowledge:
     @property
     def backlog_messages(self) -> int | None:
         """The number of messages in the backlog, from the newer of the inspection and the syphon's
-        status file, or None if it is unknown."""
-        inspection, summary = self.inspection, self.syphon.summary
-        counted = None
-        if inspection is not None and inspection.backlog is not None:
-            counted = inspection.backlog.messages
-        if summary is None or summary.remaining is None or not summary.running:
+        status file, or None if it is unknown. A syphon that has ended knows nothing of messages
+        that arrived since: only if it left none is its number used, until they are counted."""
+        counted, summary = self._counted, self.syphon.summary
+        if summary is None or summary.remaining is None:
             return counted
-        is_newer = inspection is None or (self.syphon.time_ms or 0) > inspection.time_ms
-        return summary.remaining if counted is None or is_newer else counted
+        if not summary.running and not self.is_count_outdated:
+            return counted
+        return summary.remaining if counted is None or self._is_file_newer else counted
+
+    @property
+    def is_count_outdated(self) -> bool:
+        """True if the last inspection counted messages, and the syphon has drained them since."""
+        summary = self.syphon.summary
+        is_drained = summary is not None and summary.remaining == 0
+        return is_drained and bool(self._counted) and self._is_file_newer
+
+    @property
+    def _counted(self) -> int | None:
+        """The number of messages that the last inspection counted."""
+        inspection = self.inspection
+        if inspection is None or inspection.backlog is None:
+            return None
+        return inspection.backlog.messages
+
+    @property
+    def _is_file_newer(self) -> bool:
+        """True if the status file of the syphon is newer than the inspection."""
+        return self.inspection is None or (self.syphon.time_ms or 0) > self.inspection.time_ms
 
     @property
     def is_active(self) -> bool:

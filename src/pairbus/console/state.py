@@ -10,6 +10,7 @@ from pairbus.amqp.client import ClientOptions
 from pairbus.backlog.target import InspectionTarget
 from pairbus.console.collector import Collector
 from pairbus.console.history import History
+from pairbus.console.inspection import NamespaceInspection
 from pairbus.console.ledger_cost import LedgerTail, OutagePrice
 from pairbus.console.outage import OutageClock
 from pairbus.console.redrives import RedriveJobs
@@ -22,7 +23,7 @@ from pairbus.servicebus.addresses import format_address
 MAX_OWN_EVENTS: Final = 100
 SOURCE: Final = "console"
 FRESH_S: Final = 5.0
-"""The age up to which an inspection is not repeated when an outage begins."""
+"""The age up to which an inspection is not repeated when an outage begins or a drain ends."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class ConsoleState:
     events: deque[SenderEvent] = field(default_factory=lambda: deque(maxlen=MAX_OWN_EVENTS))
     watchers: int = 0
     """Open pages."""
+    _requested_at: float = 0.0
+    """The time of the last request for a count."""
     _problems: dict[str, str | None] = field(default_factory=dict)
     """The last known problem of each namespace."""
 
@@ -50,11 +53,11 @@ class ConsoleState:
         now = self.now()
         self.senders.expire(now)
         knowledge = self.knowledge(now)
-        if self.outage.update(knowledge.is_active, knowledge.failing_since, now):
+        began = self.outage.update(knowledge.is_active, knowledge.failing_since, now)
+        if began:
             self.add_event("An outage began.")
-            inspection = knowledge.inspection
-            if inspection is None or now - inspection.time_ms / 1000 > FRESH_S:
-                self.collector.request()  # the counts are from before
+        if began or knowledge.is_count_outdated:
+            self._request_count(knowledge.inspection, now)
         self._note_namespaces(knowledge)
         self.collector.set_pace(active=knowledge.is_active, watched=self.watchers > 0)
         if self.history.is_due(now):
@@ -94,6 +97,13 @@ class ConsoleState:
     def add_event(self, text: str) -> None:
         """Add an event of the console itself."""
         self.events.append(SenderEvent(int(self.now() * 1000), SOURCE, text))
+
+    def _request_count(self, inspection: NamespaceInspection | None, now: float) -> None:
+        """Count the backlog as soon as possible, unless that was done or requested just now."""
+        inspected_at = 0.0 if inspection is None else inspection.time_ms / 1000
+        if now - max(inspected_at, self._requested_at) > FRESH_S:
+            self._requested_at = now
+            self.collector.request()
 
     def _cost(self, knowledge: Knowledge) -> dict[str, Any] | None:
         started_at = self.outage.started_at

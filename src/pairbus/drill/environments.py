@@ -27,6 +27,8 @@ class Environment(Protocol):
     network: NetworkSettings
     max_receive_rate: float | None
     """Messages a second that can be received without being throttled; None: no limit."""
+    is_billed: bool
+    """Operations cost money."""
 
     @property
     def primary(self) -> str:
@@ -56,6 +58,7 @@ class LocalEnvironment:
 
     primary_name = "primary"
     network = DIRECT
+    is_billed = False
 
     def __init__(self, folder: Path, tier: str | None = None) -> None:
         """Raises ConfigurationError for an unknown tier."""
@@ -102,6 +105,7 @@ class ExistingEnvironment:
     outage disables these entities for sending, so that sends fail as in a real outage."""
 
     max_receive_rate: float | None = MAX_RECEIVE_RATE
+    is_billed = True
 
     def __init__(self, primary: str, secondary: str, network: NetworkSettings = DIRECT) -> None:
         self.primary = primary

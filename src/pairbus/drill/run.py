@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusClient
 
 from pairbus.drill.collect import collect
 from pairbus.drill.connections import client_options, sdk_client
+from pairbus.drill.console_reports import ConsoleReports, ConsoleStarter
 from pairbus.drill.costs import OutageTimes, drill_cost, forecast_counts
 from pairbus.drill.environments import Environment
 from pairbus.drill.milestones import Milestone
@@ -40,6 +41,8 @@ RETRIES: dict[str, Any] = {
 """Few retries of the SDK, so that failover begins soon: the defaults take 11 to 20 seconds."""
 POLL_S = 0.1
 COUNT_S = 1.0
+APPLICATION = "pairbus drill"
+"""The name of the senders in a console."""
 STAGE_TIMEOUT_S = 90.0
 """The maximum time of a stage without progress."""
 
@@ -67,11 +70,14 @@ class Drill:
         options: DrillOptions,
         folder: Path,
         report: Callable[[str], None],
+        start_console: ConsoleStarter | None = None,
     ) -> None:
         self._environment = environment
         self._options = options
         self._ledger = folder / "ledger"
         self._report = report
+        self._start_console = start_console
+        self._console: ConsoleReports | None = None
         self._pings = 0
         self._times: dict[Milestone, datetime] = {}
         self._client: PairedClient | None = None
@@ -91,19 +97,23 @@ class Drill:
             progress=self._progress,
         )
 
-    def run(self) -> DrillResult:
+    def run(self, on_result: Callable[[DrillResult], None] = lambda _: None) -> DrillResult:
         """Run the whole drill, and remove everything that it has created. Raises PairbusError if it
-        could not start."""
+        could not start. `on_result` gets the result while the namespaces and the console still
+        run."""
         try:
-            return self._run()
+            return self._run(on_result)
         except AzureError as exc:
             raise StateError(str(exc).splitlines()[0]) from exc
 
-    def _run(self) -> DrillResult:
+    def _run(self, on_result: Callable[[DrillResult], None]) -> DrillResult:
         backlog_queues: tuple[str, ...] = ()
         with contextlib.ExitStack() as resources:
             resources.callback(lambda: self._clean_up(backlog_queues))
             self._report(self._environment.open())
+            if self._start_console is not None:
+                self._console = resources.enter_context(self._start_console(self.snapshot))
+                self._report(self._console.announcement)
             network = self._environment.network
             primary, secondary = (
                 resources.enter_context(sdk_client(text, network, **settings))
@@ -125,7 +135,9 @@ class Drill:
             resources.callback(senders.stop)
             problem = self._run_stages(client, senders)
             self._report("The senders have stopped. Receiving all messages from the primary.")
-            return self._result(client, senders, options, problem)
+            result = self._result(client, senders, options, problem)
+            on_result(result)
+            return result
 
     def _result(
         self,
@@ -170,6 +182,7 @@ class Drill:
             self._report(f"Could not remove {', '.join(remaining)}. Remove them by hand.")
 
     def _pairing_options(self, secondary: ServiceBusClient) -> SendAvailabilityOptions:
+        console = self._console
         return SendAvailabilityOptions(
             secondary=secondary,
             primary_name=self._environment.primary_name,
@@ -180,6 +193,9 @@ class Drill:
             check_duplicate_detection=False,  # all entities have it
             ledger=self._ledger,
             on_event=self._on_event,
+            console=None if console is None else console.url,
+            console_token=None if console is None else console.token,
+            console_application=None if console is None else APPLICATION,
         )
 
     # The stages.
@@ -248,6 +264,7 @@ class Drill:
                 primary_name=self._environment.primary_name,
                 backlog_queue_count=self._options.backlog_queue_count,
                 ledger=str(self._ledger),
+                control_file=None if self._console is None else str(self._console.control_file),
             )
         )
         syphon.start()
@@ -278,7 +295,7 @@ class Drill:
             if status.failure is not None:
                 raise StateError(f"The syphon failed: {status.failure.splitlines()[0]}")
             progress = status.moved.total(), -(drain.remaining or 0)
-            if best is None or progress > best:
+            if best is None or progress > best or status.paused:  # by the user, in the console
                 best, deadline = progress, time.monotonic() + STAGE_TIMEOUT_S
             if time.monotonic() > deadline:
                 problem = status.problem or "messages remain in the backlog"

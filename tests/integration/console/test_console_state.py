@@ -111,6 +111,17 @@ def test_inspections_are_billed_recorded_and_shown(sites: Sites, backlog: Backlo
     }
 
 
+def test_own_operations_can_be_recorded_in_another_ledger(sites: Sites, backlog: Backlog):
+    own = sites.options(0).audit_file.with_name("own")
+    site = sites.start(usage_ledger=own)
+
+    inspected(site.client("viewer"))
+
+    recorded = wait_until(lambda: list(read_operations(own)), "the ledger to be written")
+    assert [record["kind"] for record in recorded] == [OperationKind.MANAGEMENT]
+    assert not (site.folder / "ledger").exists()
+
+
 def test_nothing_is_read_again_while_nothing_happens(site: Site):
     viewer = site.client("viewer")
     before = inspected(viewer)["looks"]
@@ -127,6 +138,16 @@ def test_nothing_is_read_again_while_nothing_happens(site: Site):
             ),
             "the pace of an open page",
         )
+
+
+def test_interval_of_inspections_can_be_limited(sites: Sites, backlog: Backlog):
+    viewer = sites.start(max_inspection_interval_s=0.1).client("viewer")
+    first = inspected(viewer)["backlog"]["counted_at"]
+
+    wait_until(
+        lambda: viewer.get("/api/state").json["backlog"]["counted_at"] != first,
+        "another inspection while nothing happens",
+    )
 
 
 def test_key_with_the_listen_right_alone_is_enough(sites: Sites):
@@ -238,6 +259,34 @@ def test_status_file_of_a_syphon_is_shown(site: Site):
 
     assert snapshot["backlog"]["messages"] == 1_000
     assert "1\u202f000 messages wait; the drain needs about 10 s." in snapshot["sentence"]
+
+
+def test_backlog_is_counted_again_when_a_syphon_says_that_it_is_empty(
+    sites: Sites, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(outage, "OUTAGE_INTERVAL_S", 10_000.0)
+    backlog.put(backlog.path("orders"), numbered(5))
+    site = sites.start()
+    viewer = site.client("viewer")
+    first = inspected(viewer)["backlog"]
+    assert first["messages"] == 5
+    values = {
+        "running": False,
+        "ended": "drained",
+        "healthy": True,
+        "problem": None,
+        "moved": {"orders": 5},
+        "remaining": 0,
+        "rate": 0.0,
+        "time": time.time(),
+    }
+    (site.folder / "status.json").write_text(json.dumps(values))
+
+    def second_count() -> Any:
+        counted = viewer.get("/api/state").json["backlog"]
+        return counted if counted["counted_at"] != first["counted_at"] else None
+
+    assert wait_until(second_count, "another count")["messages"] == 5
 
 
 def test_history_is_returned_in_columns(site: Site):

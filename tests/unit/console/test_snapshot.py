@@ -121,6 +121,23 @@ def test_status_file_of_an_ended_syphon_does_not_replace_the_count():
     assert Knowledge(now=NOW, inspection=inspection(), syphon=view).backlog_messages == 7
 
 
+def test_ended_syphon_that_left_no_message_replaces_the_count_until_the_next_one():
+    view = SyphonView(summary=SyphonSummary(False, remaining=0), time_ms=int(NOW * 1000) + 1)
+    drained = Knowledge(now=NOW, inspection=inspection(), syphon=view)
+    counted = Knowledge(now=NOW, inspection=inspection(time_ms=int(NOW * 1000) + 2), syphon=view)
+
+    assert (drained.backlog_messages, drained.is_count_outdated) == (0, True)
+    assert (counted.backlog_messages, counted.is_count_outdated) == (7, False)
+
+
+@pytest.mark.parametrize("messages", [0, 7])
+def test_count_is_outdated_after_the_syphon_has_drained_its_messages(messages: int):
+    view = SyphonView(summary=SyphonSummary(True, remaining=0), time_ms=int(NOW * 1000) + 1)
+    knowledge = Knowledge(now=NOW, inspection=inspection(messages), syphon=view)
+
+    assert knowledge.is_count_outdated is (messages > 0)
+
+
 def test_unavailable_primary_is_an_outage_without_senders():
     probes = {"primary": ProbeResult("p", "refused"), "secondary": ProbeResult("s")}
 
