@@ -26,9 +26,25 @@ CHECKED_VIEWS: list[tuple[int, str, tuple[str, ...]]] = [
 axe-core. Nothing but colors and sizes depends on the view."""
 ONLY_PICTURES = {"all_paths", "redrive_form", "redriven", "peek", "login"}
 """Scenes that have nothing that others do not have."""
+ALWAYS_CHECKED = {
+    "failover",
+    "healthy",
+    "login_refused",
+    "many_paths",
+    "names_with_markup",
+    "redrive",
+    "right_to_left_names",
+}
+"""The other scenes are checked by `make soak`: each takes seconds of CPU time."""
 
 
-@pytest.mark.parametrize("name", sorted(SCENES.keys() - ONLY_PICTURES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ALWAYS_CHECKED else pytest.mark.soak)
+        for name in sorted(SCENES.keys() - ONLY_PICTURES)
+    ],
+)
 def test_page_fits_every_width_and_is_accessible(name: str, console: StandIn, open_page: OpenPage):
     scene = SCENES[name]
     scene.prepare(console)

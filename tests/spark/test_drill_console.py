@@ -41,6 +41,8 @@ def is_refused(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) != 0
 
 
+@pytest.mark.soak  # test_drill.py has a drill with the console, without a terminal
+@pytest.mark.timeout(900)
 @pytest.mark.rule("O4")
 def test_outage_can_be_watched_and_the_console_stays_open_on_a_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "kept"

@@ -199,14 +199,16 @@ class BacklogRows:
             if self._usage.enabled and received.lock_token not in recorded:
                 sizes.setdefault(message.destination or "", []).append(len(received.payload))
             number = sequence_number_of(received.payload)
-            destination = message.destination or ""
-            read[destination] += 1
-            if destination in plan.blocked or (
-                destination in plan.limits and read[destination] > plan.limits[destination]
-            ):
-                blocked.append(message)
-                order.leave_out(number)
-            elif order.admits(number, session_of(message, self._only)):
+            if plan.blocked or plan.limits:
+                destination = message.destination or ""
+                read[destination] += 1
+                if destination in plan.blocked or (
+                    destination in plan.limits and read[destination] > plan.limits[destination]
+                ):
+                    blocked.append(message)
+                    order.leave_out(number)
+                    continue
+            if order.admits(number, session_of(message, self._only)):
                 all_blocked = False
                 yield message
             else:
