@@ -47,6 +47,19 @@ export function nameElement(properties = {}) {
   return element("bdi", { class: "name", dir: "ltr", ...properties });
 }
 
+/** Create a figure with its label, as a child of KeyedChildren in a description list. */
+export function newFigure() {
+  const term = element("dt");
+  const value = element("dd");
+  return {
+    node: element("div", {}, term, value),
+    update([label, text]) {
+      setText(term, label);
+      setText(value, text);
+    },
+  };
+}
+
 export function setHidden(node, hidden) {
   if (node.hidden !== hidden) node.hidden = hidden;
 }

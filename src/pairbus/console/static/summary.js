@@ -1,6 +1,6 @@
 // The top of the page: one sentence, the problems, and the key figures.
 
-import { byId, element, KeyedChildren, setAttribute, setSentence, setText } from "./dom.js";
+import { byId, element, KeyedChildren, newFigure, setAttribute, setSentence, setText } from "./dom.js";
 import { age, count, duration, money, rate, visible } from "./format.js";
 import { icon } from "./icons.js";
 
@@ -54,18 +54,6 @@ export class Summary {
 
 function staleSentence(snapshot, now) {
   return `The console does not answer. This page shows the state of ${age(snapshot.time, now)} ago.`;
-}
-
-function newFigure() {
-  const term = element("dt");
-  const value = element("dd");
-  return {
-    node: element("div", {}, term, value),
-    update([label, text]) {
-      setText(term, label);
-      setText(value, text);
-    },
-  };
 }
 
 function figuresOf(snapshot, now) {

@@ -1,7 +1,7 @@
 // The syphon: its health in words, its figures, and its control.
 
 import { askAndDo, field, optionalNumber } from "./dialog.js";
-import { button, byId, element, KeyedChildren, setAge, setHidden, setSentence, setText } from "./dom.js";
+import { button, byId, element, KeyedChildren, newFigure, setAge, setHidden, setSentence } from "./dom.js";
 import { count, duration, rate } from "./format.js";
 import { StateBadge } from "./icons.js";
 
@@ -19,7 +19,7 @@ export class Syphon {
     this.settings = element("p", { class: "name muted" });
     this.reported = element("time");
     this.facts = element("dl", { class: "facts" });
-    this.rows = new KeyedChildren(this.facts, { key: ([label]) => label, create: newFact });
+    this.rows = new KeyedChildren(this.facts, { key: ([label]) => label, create: newFigure });
     this.time = element("p", { class: "muted" }, "Status of ", this.reported, " ago.");
     this.actions = element("div", { class: "buttons operator" });
     this.pause = button("Pause…", () => this.#change("pause", "Pause the syphon", "Pause"));
@@ -139,16 +139,4 @@ function factsOf(syphon) {
     ["Time to go", duration(syphon.seconds_to_go ?? NaN)],
     ["Moved", count(syphon.moved)],
   ];
-}
-
-function newFact() {
-  const term = element("dt");
-  const value = element("dd");
-  return {
-    node: element("div", {}, term, value),
-    update([label, text]) {
-      setText(term, label);
-      setText(value, text);
-    },
-  };
 }
