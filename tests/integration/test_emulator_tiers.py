@@ -72,7 +72,7 @@ def test_sends_beyond_the_credits_are_rejected_until_the_next_second(
 
 
 def test_sdk_raises_its_error_for_a_throttled_namespace(start: Start, clock: Clock) -> None:
-    namespace, _ = start(replace(STANDARD, credits_per_second=2))
+    namespace, _ = start(replace(STANDARD, credits_per_second=20))
     with (
         sdk_client(namespace) as client,
         client.get_queue_sender("q", **QUICK_CLOSE) as sender,
@@ -82,7 +82,7 @@ def test_sdk_raises_its_error_for_a_throttled_namespace(start: Start, clock: Clo
             sender.send_messages(ServiceBusMessage("x"))
         with pytest.raises(ServiceBusServerBusyError, match="50009"):
             client.get_queue_receiver("q", **QUICK_CLOSE).receive_messages(1, max_wait_time=10)
-        clock.ahead = 600
+        clock.ahead = 60  # less than the idle timeout of a link
         sender.send_messages(ServiceBusMessage("x"))
 
 

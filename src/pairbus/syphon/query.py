@@ -21,6 +21,7 @@ from pairbus.spark.driver_tokens import TokenServer
 from pairbus.spark.error_summary import error_summary
 from pairbus.spark.executors import ExecutorWatch
 from pairbus.spark.owned_folders import OwnedFolder, remove_abandoned_folders
+from pairbus.spark.query_start import start_query
 from pairbus.spark.registration import register_source
 from pairbus.spark.sessions import SessionLease, is_local_master, is_remote, lease_session
 from pairbus.syphon.backlog_source import BacklogSourceFactory, ServerFolder, control_path
@@ -257,13 +258,13 @@ class Syphon:
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": TRIGGER}
         # The progress after the last micro-batch says if the backlog is drained.
         with _setting(spark, PROGRESS_SETTING, "0" if once else "1000"):
-            query = (
+            writer = (
                 select(spark.readStream.format(name).load())
                 .writeStream.format(name)
                 .option("checkpointLocation", self._checkpoint or checkpoint)
                 .trigger(**trigger)
-                .start()
             )
+            query = start_query(writer.start)
         if remote:
             self._reports = ProgressReports(query)
         else:
