@@ -23,15 +23,14 @@ from typing import Any, Final, NamedTuple
 
 from pairbus.amqp.decode import decode_whole
 from pairbus.amqp.encode import encode
+from pairbus.amqp.map_shapes import ExtractedKeys
 from pairbus.amqp.section_edit import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
-    EncodedKeys,
     encode_section,
-    extract_entries,
     map_entries,
     read_fields,
     replace_fields,
@@ -67,11 +66,11 @@ WRONG_ALIAS: Final = "WrongAlias"
 description names it."""
 
 _RESERVED_NAMES = frozenset((*ALIASES, *(name.encode() for name in ALIASES)))
-_ALIAS_KEYS = EncodedKeys(ALIASES)
-_SCHEDULE_KEYS = EncodedKeys((SCHEDULED_ENQUEUE_TIME,))
-_SERVICE_KEYS = EncodedKeys(SET_BY_SERVICE)
-_LOCK_TOKEN_KEYS = EncodedKeys((LOCK_TOKEN,))
-_SERVICE_AND_SCHEDULE_KEYS = EncodedKeys((*SET_BY_SERVICE, SCHEDULED_ENQUEUE_TIME))
+_ALIAS_KEYS = ExtractedKeys(ALIASES)
+_SCHEDULE_KEYS = ExtractedKeys((SCHEDULED_ENQUEUE_TIME,))
+_SERVICE_KEYS = ExtractedKeys(SET_BY_SERVICE)
+_LOCK_TOKEN_KEYS = ExtractedKeys((LOCK_TOKEN,))
+_SERVICE_AND_SCHEDULE_KEYS = ExtractedKeys((*SET_BY_SERVICE, SCHEDULED_ENQUEUE_TIME))
 _SESSION_ALIAS_KEY, _TTL_ALIAS_KEY, _SCHEDULE_ALIAS_KEY, _PATH_ALIAS_KEY = (
     encode(name) for name in ALIASES
 )
@@ -107,7 +106,7 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
     if not path:
         raise EncodeError("a message for the backlog needs the path of its destination")
     message = Message.parse(payload)
-    count, entries, reserved = extract_entries(message.application_properties, _ALIAS_KEYS)
+    count, entries, reserved = _ALIAS_KEYS.extract(message.application_properties)
     for name in reserved:
         raise ReservedProperty(f"the application property {name!r} is reserved: rename it")
     aliases = [entries]
@@ -125,9 +124,7 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
     message.properties = _with_session(message.properties, None if session is None else _NULL, ttl)
     schedule = None if scheduled_ms is None else encode(Timestamp(scheduled_ms))
     if message.message_annotations:
-        other_count, others, extracted = extract_entries(
-            message.message_annotations, _SCHEDULE_KEYS
-        )
+        other_count, others, extracted = _SCHEDULE_KEYS.extract(message.message_annotations)
         if schedule is None and extracted and extracted[SCHEDULED_ENQUEUE_TIME][0] == _TIMESTAMP:
             schedule = extracted[SCHEDULED_ENQUEUE_TIME]
         if schedule is not None and extracted:
@@ -181,7 +178,7 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> TransferredMes
     WRONG_ALIAS, and DecodeError for bytes that are not a message.
     """
     message = Message.parse(payload)
-    count, entries, aliases = extract_entries(message.application_properties, _ALIAS_KEYS)
+    count, entries, aliases = _ALIAS_KEYS.extract(message.application_properties)
     message.application_properties = _map_section(APPLICATION_PROPERTIES, count, entries)
     raw_path = aliases.get(PATH_ALIAS, _NULL)
     raw_session = aliases.get(SESSION_ALIAS, _NULL)
@@ -214,7 +211,7 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> TransferredMes
     enqueued = None
     if scheduled is not None or message.message_annotations:
         keys = _SERVICE_KEYS if scheduled is None else _SERVICE_AND_SCHEDULE_KEYS
-        count, entries, extracted = extract_entries(message.message_annotations, keys)
+        count, entries, extracted = keys.extract(message.message_annotations)
         raw_enqueued = extracted.get(ENQUEUED_TIME)
         if raw_enqueued is not None and raw_enqueued[0] == _TIMESTAMP:
             (enqueued,) = _unpack_int64(raw_enqueued)
@@ -222,7 +219,7 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> TransferredMes
             count, entries = count + 2, _SCHEDULE_ANNOTATION_KEY + raw_schedule + entries
         message.message_annotations = _map_section(MESSAGE_ANNOTATIONS, count, entries)
     if message.delivery_annotations:
-        count, entries, extracted = extract_entries(message.delivery_annotations, _LOCK_TOKEN_KEYS)
+        count, entries, extracted = _LOCK_TOKEN_KEYS.extract(message.delivery_annotations)
         if extracted:
             message.delivery_annotations = _map_section(DELIVERY_ANNOTATIONS, count, entries)
     message.properties = _with_session(

@@ -76,7 +76,7 @@ def run_task(
     plan = PartitionPlan(BACKLOG, (), max_messages, frozenset(), rate=rate)
     forwarder = Forwarder(options(primary), source, pace=rate.start("send"))
     for batch in QueueReader(source, rows).read(plan):
-        forwarder.forward(RestoredMessage(**row) for row in batch.to_pylist())
+        forwarder.forward([RestoredMessage(**row) for row in batch.to_pylist()])
     return forwarder.finish()
 
 

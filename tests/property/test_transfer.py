@@ -37,7 +37,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 paths = st.text("abc/-ä", min_size=1, max_size=40)
 ids = st.one_of(texts, st.uuids(), st.integers(0, 2**64 - 1).map(ULong), st.binary(max_size=20))
 times = st.integers(0, 2**62).map(Timestamp)
-names = st.one_of(st.sampled_from(["a", "größe", "x-ms-pathe", "x-ms-"]), texts)
+names = st.one_of(st.sampled_from(["a", "größe", "x-ms-pathe", "x-ms-"]), texts).filter(
+    lambda name: name not in ALIASES  # Hypothesis also generates strings of the code
+)
 annotation_names = st.one_of(
     st.sampled_from(["x-opt-partition-key", "x-opt-via-partition-key", "x-opt-mine"]),
     st.text("abcdefgh-", max_size=8),

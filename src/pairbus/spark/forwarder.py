@@ -4,7 +4,7 @@ A message is completed after its destination has accepted it. A message that its
 never accept is dead-lettered. All others stay in their queue.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.spark.connections import batching_for, sender_for
@@ -45,11 +45,10 @@ class Forwarder:
         self._recorder = recorder or OutcomeRecorder(Settler(source, usage), usage)
         self._senders: dict[str, DestinationSender] = {}
 
-    def forward(self, messages: Iterable[RestoredMessage]) -> None:
+    def forward(self, messages: Sequence[RestoredMessage]) -> None:
         """Send messages, after those of earlier calls."""
         self._pace.max_slice()
         now = self._now_ms()
-        messages = list(messages)
         longest = max((m.locked_until for m in messages if m.lock_token is not None), default=now)
         self._margin_ms = self._margin.update(longest - now)
         min_locked_until = self._min_locked_until()

@@ -51,7 +51,7 @@ class RowForwarder:
         task instead of counting its rows as written."""
         forwarder = Forwarder(self._target, self._source)
         for batch in batches:
-            forwarder.forward(self._message(row) for row in batch.to_pylist())
+            forwarder.forward([self._message(row) for row in batch.to_pylist()])
         outcome = forwarder.finish()
         for path, error in outcome.errors.items():
             raise SendUnavailable(

@@ -39,14 +39,40 @@ def restore(received: ReceivedMessage, now_ms: int | None) -> RestoredMessage:
         problem, description = exc.reason, str(exc)
     except DecodeError as exc:
         problem, description = NOT_A_MESSAGE, str(exc)
-    return received.restored(payload, destination, session_id, problem, description, enqueued_time)
+    return RestoredMessage(
+        received.queue,
+        received.lock_token,
+        received.locked_until,
+        session_id,
+        destination,
+        payload,
+        problem,
+        description,
+        enqueued_time,
+    )
 
 
-def to_backlog_batch(messages: Sequence[RestoredMessage]) -> pa.RecordBatch:
-    """Return messages as rows of `BACKLOG_SCHEMA`."""
-    names = RestoredMessage._fields
+def to_backlog_batch(
+    messages: Sequence[RestoredMessage], *, with_times: bool = True
+) -> pa.RecordBatch:
+    """Return messages as rows of `BACKLOG_SCHEMA`. Without times, the enqueued times are null."""
+    *columns, times = zip(*messages, strict=True)
+    columns.append(times if with_times else (None,) * len(messages))
     arrays = [
-        pa.array(column, type=_TYPES[name])
-        for name, column in zip(names, zip(*messages, strict=True), strict=True)
+        pa.array(column, type=type_) for column, type_ in zip(columns, _TYPES.values(), strict=True)
     ]
-    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+    return pa.RecordBatch.from_arrays(arrays, names=list(_TYPES))
+
+
+def from_backlog_batch(batch: pa.RecordBatch) -> list[RestoredMessage]:
+    """Return rows of `BACKLOG_SCHEMA` as messages."""
+    columns = []
+    for column in batch.columns:
+        if column.null_count == len(column):
+            columns.append([None] * len(column))
+        elif pa.types.is_timestamp(column.type):
+            # As numbers: to convert them to objects takes longer than everything else here.
+            columns.append(column.cast(pa.int64()).to_pylist())
+        else:
+            columns.append(column.to_pylist())
+    return [RestoredMessage(*row) for row in zip(*columns, strict=True)]

@@ -10,7 +10,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pairbus.spark.drain_recorder import DrainRecorder
 from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
-from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import OutcomeRecorder
 from pairbus.spark.settler import Settler
 from pairbus.spark.task_commit import TaskCommit
@@ -18,6 +17,7 @@ from pairbus.syphon.archive import ArchivingSettler
 from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.missing_destinations import expired_destinations
 from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.restore import from_backlog_batch
 from pairbus.syphon.status_file import StatusFiles
 
 
@@ -64,11 +64,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
             recorder=recorder,
         )
         for batch in iterator:
-            *others, enqueued = batch.columns
-            columns = [column.to_pylist() for column in others]
-            # As numbers: to convert them to objects takes longer than everything else here.
-            columns.append(enqueued.cast(pa.int64()).to_pylist())
-            forwarder.forward(RestoredMessage(*row) for row in zip(*columns, strict=True))
+            forwarder.forward(from_backlog_batch(batch))
             report(at_once=False)
         outcome = forwarder.finish()
         report()

@@ -147,6 +147,7 @@ def backlog_reader(options: SyphonOptions, *, detailed: bool = False) -> QueueRe
         deduct=options.ttl == "deduct",
         usage=options.usage,
         only=options.only,
+        with_times=options.telemetry is True,
     )
     return QueueReader[Any](options.secondary, DetailedRows(rows) if detailed else rows)
 
@@ -170,13 +171,16 @@ class BacklogRows:
         deduct: bool,
         usage: UsageRecorder,
         only: tuple[str, ...] = (),
+        with_times: bool = False,
     ) -> None:
         """With `deduct`, the time in the backlog is deducted from the time-to-live. `only` are the
-        destinations that are moved; empty: all."""
+        destinations that are moved; empty: all. `with_times` gives the rows their enqueued times,
+        which only telemetry needs."""
         self._secondary = secondary
         self._deduct = deduct
         self._usage = usage
         self._only = only
+        self._with_times = with_times
         self._held = 0
         """Messages of the current queue that must not pass others of their sessions."""
 
@@ -232,7 +236,7 @@ class BacklogRows:
 
     def to_record_batch(self, rows: list[RestoredMessage]) -> pa.RecordBatch:
         """Return rows of `BACKLOG_SCHEMA`."""
-        return to_backlog_batch(rows)
+        return to_backlog_batch(rows, with_times=self._with_times)
 
     def queue_was_empty(self, queue: str) -> None:
         """Record the receive, which is billed."""
