@@ -132,21 +132,19 @@ def test_available_now_stream_waits_for_messages_that_another_receiver_has_locke
     target, text = backlog.path("target"), backlog.secondary.connection_string
     backlog.put_raw(numbered(3))
     with backlog.locked(1) as locked, ThreadPoolExecutor(1) as executor:
-
-        def complete_later() -> None:
-            wait_until(lambda: backlog.peeks() >= 2, "the check to be repeated")
-            assert backlog.ids(target) == ["m-1", "m-2"]
-            locked.complete()
-
-        completed = executor.submit(complete_later)
-        move(
+        moved = executor.submit(
+            move,
             session,
             tmp_path,
             {"connectionString": text, "queue": backlog.queues[0]},
             {"connectionString": backlog.primary.connection_string, "path": target},
         )
+        wait_until(lambda: moved.done() or backlog.peeks() >= 2, "the check to be repeated")
+        assert not moved.done(), moved.result()
+        assert backlog.ids(target) == ["m-1", "m-2"]
+        locked.complete()
+        moved.result()
         assert backlog.left() == 0
-        completed.result()
 
     assert backlog.ids(target) == ["m-1", "m-2"]
 

@@ -20,6 +20,7 @@ from pairbus.spark.connect_retries import limit_retries
 from pairbus.spark.lost_jvm import hide_lost_jvm
 from pairbus.spark.package_archive import write_archive
 from pairbus.spark.process_folder import process_folder
+from pairbus.spark.spark_home import fast_home
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """JVM options that shorten the start of Spark by a third. They slow down long computations."""
@@ -87,12 +88,13 @@ def create_session(
         }
     if not is_local:
         settings |= SPECULATION
-    if log is not None:
-        with log.open("ab") as file:
-            conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway)
-    session = SparkSession.builder.config(map=settings).getOrCreate()
+    with fast_home() if is_local else contextlib.nullcontext():
+        if log is not None:
+            with log.open("ab") as file:
+                conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+                gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)
+        session = SparkSession.builder.config(map=settings).getOrCreate()
     hide_lost_jvm(session)
     if not is_local:
         _add_package(session)
