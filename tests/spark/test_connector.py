@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
@@ -131,20 +132,27 @@ def test_available_now_stream_waits_for_messages_that_another_receiver_has_locke
 ) -> None:
     target, text = backlog.path("target"), backlog.secondary.connection_string
     backlog.put_raw(numbered(3))
+    ended = threading.Event()
     with backlog.locked(1) as locked, ThreadPoolExecutor(1) as executor:
-        moved = executor.submit(
-            move,
-            session,
-            tmp_path,
-            {"connectionString": text, "queue": backlog.queues[0]},
-            {"connectionString": backlog.primary.connection_string, "path": target},
-        )
-        wait_until(lambda: moved.done() or backlog.peeks() >= 2, "the check to be repeated")
-        assert not moved.done(), moved.result()
-        assert backlog.ids(target) == ["m-1", "m-2"]
-        locked.complete()
-        moved.result()
+
+        def complete_later() -> None:
+            wait_until(lambda: ended.is_set() or backlog.peeks() >= 2, "the check to be repeated")
+            assert not ended.is_set()
+            assert backlog.ids(target) == ["m-1", "m-2"]
+            locked.complete()
+
+        completed = executor.submit(complete_later)
+        try:
+            move(
+                session,
+                tmp_path,
+                {"connectionString": text, "queue": backlog.queues[0]},
+                {"connectionString": backlog.primary.connection_string, "path": target},
+            )
+        finally:
+            ended.set()
         assert backlog.left() == 0
+        completed.result()
 
     assert backlog.ids(target) == ["m-1", "m-2"]
 
