@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender
-from pairbus.amqp.client.receiver import lock_token
 from pairbus.amqp.events import Delivery
 from pairbus.emulator.entities.message_codec import encode_original
 from pairbus.emulator.namespace import LocalNamespace
@@ -40,7 +39,7 @@ class DeadLetters:
         self, deliveries: Sequence[Delivery], reason: str = "Broken", description: str = "because"
     ) -> None:
         for start in range(0, len(deliveries), 500):
-            tokens = [lock_token(delivery) for delivery in deliveries[start : start + 500]]
+            tokens = [delivery.tag for delivery in deliveries[start : start + 500]]
             self._management.settle(tokens, DEAD_LETTERED, reason=reason, description=description)
 
     def put(

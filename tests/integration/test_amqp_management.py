@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from examples.engine.memory_server import Entry, MemoryServer, Request, Response, ServerConnection
 from pairbus.amqp import events as ev
-from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, lock_token
+from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
 from pairbus.amqp.client.management import DeferredMessage
 from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import Accepted, Error, Rejected
@@ -37,6 +37,7 @@ from tests.integration.amqp_clients import Connect, set_server_attribute
 from tests.interop.sdk_cases import exactly
 
 ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
+TAG = ID.bytes_le
 OTHER = uuid.UUID("fedcba98-7654-3210-fedc-ba9876543210")
 SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 SOON_MS = Timestamp(4_102_444_800_000)
@@ -133,34 +134,34 @@ COMPARISONS: list[tuple[str, Call, Call]] = [
     (
         "complete",
         lambda sdk: sdk.receiver._settle_message_via_mgmt_link("completed", [ID, OTHER]),
-        lambda ours: ours.settle([ID, OTHER]),
+        lambda ours: ours.settle([TAG, OTHER.bytes_le]),
     ),
     (
         "abandon",
         lambda sdk: sdk.receiver._settle_message_via_mgmt_link("abandoned", [ID]),
-        lambda ours: ours.settle([ID], ABANDONED),
+        lambda ours: ours.settle([TAG], ABANDONED),
     ),
     (
         "defer",
         lambda sdk: sdk.receiver._settle_message_via_mgmt_link("defered", [ID]),
-        lambda ours: ours.settle([ID], DEFERRED),
+        lambda ours: ours.settle([TAG], DEFERRED),
     ),
     (
         "dead-letter",
         lambda sdk: sdk.receiver._settle_message_via_mgmt_link(
             "suspended", [ID], {"deadletter-reason": "r", "deadletter-description": "d"}
         ),
-        lambda ours: ours.settle([ID], DEAD_LETTERED, reason="r", description="d"),
+        lambda ours: ours.settle([TAG], DEAD_LETTERED, reason="r", description="d"),
     ),
     (
         "complete in a session",
         lambda sdk: sdk.session_receiver._settle_message_via_mgmt_link("completed", [ID]),
-        lambda ours: ours.settle([ID], COMPLETED, session_id="s"),
+        lambda ours: ours.settle([TAG], COMPLETED, session_id="s"),
     ),
     (
         "renew locks",
         lambda sdk: sdk.receiver._renew_locks(ID, OTHER),
-        lambda ours: ours.renew_locks([ID, OTHER]),
+        lambda ours: ours.renew_locks([TAG, OTHER.bytes_le]),
     ),
     (
         "cancel",
@@ -253,7 +254,7 @@ def test_receive_with_settled_requests_settled_messages(
 def test_properties_to_modify_are_sent_with_a_settlement(
     server: MemoryServer, management: Management
 ):
-    management.settle([ID], ABANDONED, properties_to_modify={"tries": Int32(3)})
+    management.settle([TAG], ABANDONED, properties_to_modify={"tries": Int32(3)})
 
     body = server.requests[-1].body
     assert exactly(body["properties-to-modify"]) == exactly({"tries": Int32(3)})
@@ -298,14 +299,14 @@ def test_nothing_to_peek_or_receive_is_no_error(
 
 
 def test_received_messages_have_lock_tokens(server: MemoryServer, management: Management):
-    assert management.receive([1]) == [DeferredMessage(HELLO, ID)]
+    assert management.receive([1]) == [DeferredMessage(HELLO, TAG)]
 
     answer_with(server, Response(200, "OK", {"messages": [{"message": HELLO}]}))
     assert management.receive([1], settled=True) == [DeferredMessage(HELLO, None)]
 
 
 def test_renewed_locks_return_their_expiry(management: Management):
-    assert management.renew_locks([ID, OTHER]) == [SOON_MS, SOON_MS]
+    assert management.renew_locks([TAG, OTHER.bytes_le]) == [SOON_MS, SOON_MS]
     until = management.renew_session_lock("s")
     assert until == SOON_MS
     assert until.to_datetime() == SOON
@@ -337,7 +338,7 @@ def test_messages_of_one_connection_are_settled_over_another(
     server.handlers["$management"] = answer
     [delivery] = Receiver(connect(server), "orders").receive()
 
-    Management(connect(server), "orders").settle([lock_token(delivery)])
+    Management(connect(server), "orders").settle([delivery.tag])
 
     tokens = server.requests[-1].body["lock-tokens"]
     assert tokens == Array(uuid.UUID, (uuid.UUID(bytes_le=delivery.tag),))
@@ -365,8 +366,8 @@ def test_unsuccessful_response_raises_its_error(
     answer_with(server, response)
     calls: list[Callable[[], object]] = [
         management.peek,
-        lambda: management.settle([ID]),
-        lambda: management.renew_locks([ID]),
+        lambda: management.settle([TAG]),
+        lambda: management.renew_locks([TAG]),
         lambda: management.schedule([HELLO]),
         lambda: management.cancel([1]),
         lambda: management.receive([1]),
@@ -394,8 +395,8 @@ def test_unsuccessful_response_raises_its_error(
         (lambda m: m.peek(), {"messages": [{}]}),
         (lambda m: m.peek(), {"messages": [{"message": "text"}]}),
         (lambda m: m.receive([1]), {"messages": [{"message": HELLO, "lock-token": "text"}]}),
-        (lambda m: m.renew_locks([ID]), None),
-        (lambda m: m.renew_locks([ID]), {"expirations": ["soon"]}),
+        (lambda m: m.renew_locks([TAG]), None),
+        (lambda m: m.renew_locks([TAG]), {"expirations": ["soon"]}),
         (lambda m: m.schedule([HELLO]), {}),
         (lambda m: m.schedule([HELLO]), {"sequence-numbers": 5}),
         (lambda m: m.schedule([HELLO]), {"sequence-numbers": ["five"]}),
@@ -462,7 +463,7 @@ class Responder:
 
 def test_responses_out_of_order_are_matched(server: MemoryServer, management: Management):
     responder = Responder(server)
-    responses = [management.post_settle([uuid.uuid4()]) for _ in range(3)]
+    responses = [management.post_settle([uuid.uuid4().bytes]) for _ in range(3)]
     responder.wait(3)
 
     responder.send_responses(
@@ -480,7 +481,7 @@ def test_responses_out_of_order_are_matched(server: MemoryServer, management: Ma
 
 
 def test_posted_request_is_sent_immediately(server: MemoryServer, management: Management):
-    management.post_settle([ID])
+    management.post_settle([TAG])
 
     server.wait_for(lambda: server.requests)
 
@@ -488,7 +489,7 @@ def test_posted_request_is_sent_immediately(server: MemoryServer, management: Ma
 def test_more_requests_can_be_in_flight_than_the_response_credit(
     server: MemoryServer, management: Management
 ):
-    responses = [management.post_settle([uuid.uuid4()]) for _ in range(350)]
+    responses = [management.post_settle([uuid.uuid4().bytes]) for _ in range(350)]
 
     management.wait(responses)
 
@@ -501,7 +502,7 @@ def test_responses_may_arrive_while_requests_are_posted(
 ):
     responses = []
     for count in range(1, 20):
-        responses.append(management.post_settle([uuid.uuid4()]))
+        responses.append(management.post_settle([uuid.uuid4().bytes]))
         server.wait_for(lambda count=count: len(server.requests) == count)
 
     management.wait(responses)
@@ -512,7 +513,7 @@ def test_responses_may_arrive_while_requests_are_posted(
 @pytest.mark.timeout(20)
 def test_invalid_responses_are_ignored(server: MemoryServer, management: Management):
     responder = Responder(server)
-    response = management.post_settle([ID])
+    response = management.post_settle([TAG])
     responder.wait(1)
 
     status = {"statusCode": Int32(500)}
@@ -535,7 +536,7 @@ def test_invalid_responses_are_ignored(server: MemoryServer, management: Managem
 @pytest.mark.timeout(20)
 def test_only_foreign_responses_are_a_timeout(server: MemoryServer, management: Management):
     responder = Responder(server)
-    response = management.post_settle([ID])
+    response = management.post_settle([TAG])
     responder.wait(1)
 
     foreign = Properties(correlation_id=str(OTHER))
@@ -558,7 +559,7 @@ def test_response_without_a_status_is_a_protocol_error(
     server: MemoryServer, management: Management, status: Any
 ):
     responder = Responder(server)
-    response = management.post_settle([ID])
+    response = management.post_settle([TAG])
     responder.wait(1)
 
     responder.send_responses(
@@ -577,7 +578,7 @@ def test_response_with_an_undecodable_body_is_a_decode_error(
     server: MemoryServer, management: Management
 ):
     responder = Responder(server)
-    response = management.post_settle([ID])
+    response = management.post_settle([TAG])
     responder.wait(1)
 
     broken = Message.parse(responder.status(0, 200))
@@ -607,7 +608,7 @@ def test_requests_in_flight_fail_when_the_connection_is_cut(
     server: MemoryServer, management: Management
 ):
     responder = Responder(server)
-    responses = [management.post_settle([uuid.uuid4()]) for _ in range(3)]
+    responses = [management.post_settle([uuid.uuid4().bytes]) for _ in range(3)]
     responder.wait(3)
 
     server.cut()
@@ -623,7 +624,7 @@ def test_requests_in_flight_fail_when_the_link_is_detached(
     server: MemoryServer, management: Management
 ):
     responder = Responder(server)
-    response = management.post_settle([ID])
+    response = management.post_settle([TAG])
     responder.wait(1)
 
     def detach() -> None:

@@ -1,6 +1,5 @@
 """The receiver of our client on sockets: credit, waiting, drain, settlement and sessions."""
 
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,7 +9,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 
 from examples.engine.memory_server import Entry, MemoryServer, ServerConnection
 from pairbus.amqp import events as ev
-from pairbus.amqp.client import AnySession, Receiver, lock_token
+from pairbus.amqp.client import AnySession, Receiver
 from pairbus.amqp.client.receiver import FIRST_WINDOW
 from pairbus.amqp.link import SenderLink
 from pairbus.amqp.performatives import (
@@ -523,17 +522,6 @@ def test_message_of_another_receiver_cannot_be_settled(server: MemoryServer, con
         second.settle(deliveries)
 
     first.settle(deliveries)
-
-
-def test_lock_token_is_the_tag_as_service_bus_writes_uuids(server: MemoryServer, connect: Connect):
-    server.put("orders", MESSAGES[0])
-
-    [delivery] = Receiver(connect(server), "orders").receive()
-
-    assert lock_token(delivery).bytes_le == delivery.tag
-    tag = bytes.fromhex("33221100554477668899aabbccddeeff")
-    delivery.tag = tag
-    assert lock_token(delivery) == uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
 # Presettled messages.

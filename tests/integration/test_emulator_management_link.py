@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 from azure.servicebus.management import FalseRuleFilter
 
-from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, lock_token
+from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Described, Int32, Symbol, Timestamp, ULong
@@ -90,7 +90,7 @@ class TestSettling:
         await sdk.sender(queue).send_messages(numbered(2))
         client = sdk.raw()
         receiver, management = Receiver(client, queue), Management(client, queue)
-        first, second = [lock_token(delivery) for delivery in receive(receiver, 2)]
+        first, second = [delivery.tag for delivery in receive(receiver, 2)]
         management.settle([first])
         with pytest.raises(LockLost) as refused:
             management.settle([second, first])
@@ -103,7 +103,7 @@ class TestSettling:
         queue = sdk.queue()
         await sdk.sender(queue).send_messages(numbered(1))
         client = sdk.raw()
-        tokens = [lock_token(delivery) for delivery in receive(Receiver(client, queue), 1)]
+        tokens = [delivery.tag for delivery in receive(Receiver(client, queue), 1)]
         management = Management(client, queue)
         with pytest.raises(Refused):
             management.settle(tokens, "eaten")
@@ -143,9 +143,7 @@ class TestOthers:
         client = sdk.raw()
         deliveries = receive(Receiver(client, queue), 3)
         before = max(locked_until(bytes(delivery.payload)) for delivery in deliveries)
-        until = Management(client, queue).renew_locks(
-            lock_token(delivery) for delivery in deliveries
-        )
+        until = Management(client, queue).renew_locks(delivery.tag for delivery in deliveries)
         assert len(until) == 3
         assert min(until) >= before
 

@@ -14,7 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender, lock_token
+from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender
 from pairbus.amqp.performatives import Accepted, Modified, Rejected, Released
 from pairbus.amqp.sections import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp
@@ -335,7 +335,7 @@ def take(client: Client, count: int) -> list[UUID]:
     tokens: list[UUID] = []
     with Receiver(client, "q") as receiver:
         while len(tokens) < count:
-            tokens += [lock_token(item) for item in receiver.receive(count - len(tokens))]
+            tokens += [item.tag for item in receiver.receive(count - len(tokens))]
     return tokens
 
 

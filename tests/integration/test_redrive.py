@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 
 from pairbus.amqp.client import AnySession, Client, Management, Receiver, Sender
-from pairbus.amqp.client.receiver import lock_token
 from pairbus.backlog import (
     DeadLetterFilter,
     DeadLetterSource,
@@ -268,7 +267,7 @@ def test_dead_letters_of_a_queue_with_sessions_return_to_their_sessions(
         with Sender(client, path) as sender:
             sender.send_batch(payloads)
         with Receiver(client, path, session_id="s") as receiver:
-            tokens = [lock_token(delivery) for delivery in receiver.receive(3)]
+            tokens = [delivery.tag for delivery in receiver.receive(3)]
             management.settle(tokens, DEAD_LETTERED, reason="Broken", session_id="s")
     source = source_of(letters)
 

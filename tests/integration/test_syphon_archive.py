@@ -128,7 +128,8 @@ def test_large_task_writes_several_files(
     backlog: Backlog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "MAX_FILE_BYTES", 1)
-    backlog.put(backlog.path("one"), numbered(20))
+    for number in range(20):
+        backlog.put(backlog.path(f"path-{number}"), numbered(1))
 
     ArchivedRun(backlog, tmp_path).forward(receive(backlog, 20))
 

@@ -6,7 +6,6 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 from pyspark.errors import PySparkException
@@ -245,11 +244,7 @@ def test_subscriptions_and_dead_letter_queues_can_be_read_and_streamed(
     with Client(options) as client:
         Sender(client, topic).send_batch(numbered(6))
         with Receiver(client, subscription, confirm=False) as receiver:
-            tokens = [
-                UUID(bytes_le=delivery.tag)
-                for batch in receiver.receive_available(2)
-                for delivery in batch
-            ]
+            tokens = [delivery.tag for batch in receiver.receive_available(2) for delivery in batch]
         Management(client, subscription).settle(
             tokens, DEAD_LETTERED, reason="Reason", description="because"
         )

@@ -29,6 +29,11 @@ from pairbus.errors import EncodeError
 
 Encoder = Callable[[Any], bytes]
 
+
+class Encoded(bytes):
+    """A value that is encoded already."""
+
+
 _U32 = Struct(">I").pack
 _CODE_U32 = Struct(">BI").pack
 _CODE_SIZE_COUNT = Struct(">BII").pack
@@ -291,6 +296,7 @@ _ENCODERS = _Encoders(
         Pairs: _pairs,
         Array: _array,
         Described: _described,
+        Encoded: bytes,
     }
 )
 

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from uuid import UUID
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import AmqpError
@@ -59,9 +58,7 @@ class LockRenewal:
 
     def _renew(self, part: list[LockedMessage]) -> list[int | None]:
         tokens = [
-            UUID(bytes_le=locked.message.lock_token)
-            for locked in part
-            if locked.message.lock_token is not None
+            locked.message.lock_token for locked in part if locked.message.lock_token is not None
         ]
         entities = [self._entity] * len(part)
         try:

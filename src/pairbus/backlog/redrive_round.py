@@ -208,8 +208,7 @@ class RedriveRound:
     def _complete_all(self) -> int:
         """Delete the messages that were received."""
         settler = Settler(self._source.namespace, self._usage)
-        for locked in self._waiting.values():
-            settler.add(locked.message._replace(destination=self._entity), COMPLETED)
+        settler.add(self._of_entity(self._waiting), COMPLETED)
         change = RedriveOutcome()
         failed = settler.finish()
         for number, locked in self._waiting.items():
@@ -236,7 +235,7 @@ class RedriveRound:
         for number in sorted(self._waiting):
             message = self._waiting[number].message
             if number in self._accepted:
-                settler.add(message, COMPLETED)
+                settler.add([message], COMPLETED)
                 continue
             backoff = self._backoffs.get(message.destination or "")
             is_next = message.session_id is None or missing is None or number < missing
@@ -326,9 +325,12 @@ class RedriveRound:
         """Abandon all messages that are still locked."""
         settler = Settler(self._source.namespace, self._usage)
         for kept in (self._held, self._waiting):
-            for locked in kept.values():
-                settler.add(locked.message._replace(destination=self._entity), ABANDONED)
+            settler.add(self._of_entity(kept), ABANDONED)
         settler.finish()
+
+    def _of_entity(self, kept: dict[int, LockedMessage]) -> list[RestoredMessage]:
+        """Return messages, for the ledger as messages of the entity that holds them."""
+        return [locked.message._replace(destination=self._entity) for locked in kept.values()]
 
     def _count_left(self) -> None:
         """Count the messages that were neither moved nor refused."""

@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Callable, Container, Iterable
 from time import monotonic
-from uuid import UUID
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
 from pairbus.amqp.events import Delivery
@@ -262,7 +261,7 @@ class LongPolls:
         if message is None or message.lock_token is None or self._now() < poll.renew_at:
             return
         try:
-            (expiry,) = poll.management.renew_locks([UUID(bytes_le=message.lock_token)])
+            (expiry,) = poll.management.renew_locks([message.lock_token])
         except LockLost:  # it expired, or a task has settled the message
             renewed = None
         else:
@@ -292,7 +291,7 @@ class LongPolls:
                 return
             poll.message = None
         with contextlib.suppress(LockLost):
-            poll.management.settle([UUID(bytes_le=message.lock_token)], ABANDONED)
+            poll.management.settle([message.lock_token], ABANDONED)
             self._record(OperationKind.ABANDON, message)
 
     def _end(self, poll: _QueuePoll) -> None:

@@ -55,9 +55,8 @@ class OutcomeRecorder:
         self.outcome.moved[destination] += len(messages)
         if self._drains is not None:
             self._drains.delivered(destination, messages)
-        for message in messages:
-            self.outcome.bytes += len(message.payload)
-            self._settler.add(message, COMPLETED)
+        self.outcome.bytes += sum([len(message.payload) for message in messages])
+        self._settler.add(messages, COMPLETED)
 
     def not_delivered(self, destination: str, messages: list[RestoredMessage]) -> None:
         """Record sends that the destination did not accept."""
@@ -86,7 +85,7 @@ class OutcomeRecorder:
             self.outcome.errors.setdefault(destination, str(error))
         for message in messages:
             if message.session_id is not None or isinstance(error, Busy):
-                self._settler.add(message, ABANDONED)
+                self._settler.add([message], ABANDONED)
             else:
                 self._still_locked.append(message)
 
@@ -112,8 +111,7 @@ class OutcomeRecorder:
         """Settle everything, and return the outcome."""
         if not self.outcome.moved:
             # There are no other messages behind these, so they need not stay locked.
-            for message in self._still_locked:
-                self._settler.add(message, ABANDONED)
+            self._settler.add(self._still_locked, ABANDONED)
         self.outcome.unsettled += self._settler.finish()
         self.outcome.left.update(self._settler.settlements.not_dead_lettered)
         return self.current_outcome()

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
-from uuid import UUID
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -90,7 +89,7 @@ class QueueReader(Generic[Row]):
             return first
         try:
             management = management_for(self._options, first.queue)
-            management.renew_locks([UUID(bytes_le=first.lock_token)])
+            management.renew_locks([first.lock_token])
         except LockLost:
             return None
         except AmqpError as exc:

@@ -5,9 +5,10 @@ Settling by token works from any connection, so a task can settle what another o
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from uuid import UUID
+from itertools import groupby
+from operator import attrgetter
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.client.request_response import Response
@@ -40,7 +41,7 @@ class _SettleRequest:
     status: str
     reason: str | None = None
     description: str | None = None
-    tokens: list[UUID] = field(default_factory=list)
+    tokens: list[bytes] = field(default_factory=list)
     destinations: list[str] = field(default_factory=list)
     """The destinations of the messages, for the ledger."""
     response: Response | AmqpError | None = None
@@ -96,14 +97,14 @@ class Settler:
         """Return True if a message has a lock that can be settled."""
         return message.lock_token is not None and self._namespace is not None
 
-    def add(self, message: RestoredMessage, status: str) -> None:
-        """Settle a message, at the latest in `finish`."""
-        self._add(message, status)
+    def add(self, messages: Sequence[RestoredMessage], status: str) -> None:
+        """Settle messages, at the latest in `finish`."""
+        self._add(messages, status)
 
     def dead_letter(self, message: RestoredMessage, reason: str, description: str) -> None:
         """Dead-letter a message, at the latest in `finish`. Messages with the same reason and
         description share requests."""
-        self._add(message, DEAD_LETTERED, reason, description[:MAX_DESCRIPTION])
+        self._add([message], DEAD_LETTERED, reason, description[:MAX_DESCRIPTION])
 
     def finish(self) -> int:
         """Send what is pending, wait for all responses, and return how many completions failed."""
@@ -119,24 +120,34 @@ class Settler:
 
     def _add(
         self,
-        message: RestoredMessage,
+        messages: Sequence[RestoredMessage],
         status: str,
         reason: str | None = None,
         description: str | None = None,
     ) -> None:
-        if message.lock_token is None or self._namespace is None:
+        if self._namespace is None:
             return
-        key = message.queue, status, reason, description
-        request = self._pending.get(key)
-        if request is None:
-            request = self._pending[key] = _SettleRequest(*key)
-        request.tokens.append(UUID(bytes_le=message.lock_token))
-        request.destinations.append(message.destination or "")
-        if len(request.tokens) >= MAX_TOKENS:
-            self._send(self._pending.pop(key))
-            if status == DEAD_LETTERED and isinstance(request.response, Response):
-                self._sent.remove(request)
-                self._wait(request)
+        for queue, group in groupby(messages, attrgetter("queue")):
+            locks = [
+                (message.lock_token, message.destination or "")
+                for message in group
+                if message.lock_token is not None
+            ]
+            key = queue, status, reason, description
+            while locks:
+                request = self._pending.setdefault(key, _SettleRequest(*key))
+                free = MAX_TOKENS - len(request.tokens)
+                request.tokens += [token for token, _ in locks[:free]]
+                request.destinations += [destination for _, destination in locks[:free]]
+                del locks[:free]
+                if len(request.tokens) == MAX_TOKENS:
+                    self._send_full(self._pending.pop(key))
+
+    def _send_full(self, request: _SettleRequest) -> None:
+        self._send(request)
+        if request.status == DEAD_LETTERED and isinstance(request.response, Response):
+            self._sent.remove(request)
+            self._wait(request)
 
     def _send(self, request: _SettleRequest) -> None:
         if self._unavailable is not None:
@@ -149,7 +160,7 @@ class Settler:
                 self._note_error(exc)
         self._sent.append(request)
 
-    def _post(self, request: _SettleRequest, tokens: list[UUID]) -> Response:
+    def _post(self, request: _SettleRequest, tokens: list[bytes]) -> Response:
         assert self._namespace is not None
         return management_for(self._namespace, request.queue).post_settle(
             tokens, request.status, reason=request.reason, description=request.description

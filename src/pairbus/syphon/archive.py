@@ -84,13 +84,13 @@ class ArchivingSettler(Settler):
         self._moved: list[RestoredMessage] = []
         self._bytes = 0
 
-    def add(self, message: RestoredMessage, status: str) -> None:
-        """Settle a message, at the latest in `finish`. Raises OSError if it cannot be archived."""
+    def add(self, messages: Sequence[RestoredMessage], status: str) -> None:
+        """Settle messages, at the latest in `finish`. Raises OSError if they cannot be archived."""
         if status != COMPLETED:
-            super().add(message, status)
+            super().add(messages, status)
             return
-        self._moved.append(message)
-        self._bytes += len(message.payload)
+        self._moved += messages
+        self._bytes += sum(len(message.payload) for message in messages)
         if self._bytes >= MAX_FILE_BYTES:
             self._archive()
             self._file = self._new_file()
@@ -109,8 +109,7 @@ class ArchivingSettler(Settler):
     def _archive(self) -> None:
         messages, self._moved, self._bytes = self._moved, [], 0
         self._file.write(messages, self._now_ms())
-        for message in messages:
-            super().add(message, COMPLETED)
+        super().add(messages, COMPLETED)
 
 
 def archive_batch(messages: Sequence[RestoredMessage], moved_ms: int) -> pa.RecordBatch:

@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 
@@ -258,11 +257,7 @@ class BacklogRows:
         management = management_for(self._secondary, queue)
         for start in range(0, len(messages), MAX_TOKENS):
             part = messages[start : start + MAX_TOKENS]
-            tokens = [
-                UUID(bytes_le=message.lock_token)
-                for message in part
-                if message.lock_token is not None
-            ]
+            tokens = [message.lock_token for message in part if message.lock_token is not None]
             try:
                 management.settle(tokens, ABANDONED)
             except AmqpError:  # they are delivered again when their locks expire

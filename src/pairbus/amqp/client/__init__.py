@@ -12,7 +12,7 @@ Every call has a timeout, and raises an error of `pairbus.errors`.
 from pairbus.amqp.client.client import Client
 from pairbus.amqp.client.management import Management
 from pairbus.amqp.client.options import ClientOptions
-from pairbus.amqp.client.receiver import AnySession, Receiver, lock_token
+from pairbus.amqp.client.receiver import AnySession, Receiver
 from pairbus.amqp.client.sender import PendingDelivery, Sender
 from pairbus.servicebus.proxy import Proxy
 from pairbus.servicebus.tokens import (
@@ -35,5 +35,4 @@ __all__ = [
     "Sender",
     "SharedAccessKey",
     "SharedAccessSignature",
-    "lock_token",
 ]

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from pairbus.amqp.client.client import Client
+from pairbus.amqp.client.lock_tokens import encode_lock_tokens
 from pairbus.amqp.client.request_response import RequestResponseLinks, Response
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Int32, Timestamp, UInt
@@ -22,7 +23,7 @@ class DeferredMessage:
     """A message that was received by its sequence number. `lock_token` is None if it is settled."""
 
     payload: bytes
-    lock_token: UUID | None
+    lock_token: bytes | None
 
 
 class Management:
@@ -70,7 +71,7 @@ class Management:
 
     def post_settle(
         self,
-        lock_tokens: Iterable[UUID],
+        lock_tokens: Iterable[bytes],
         status: str = COMPLETED,
         *,
         reason: str | None = None,
@@ -79,14 +80,13 @@ class Management:
         session_id: str | None = None,
         timeout_s: float | None = None,
     ) -> Response:
-        """Send a request to settle messages by their lock tokens.
-
-        The messages may have been received over another connection.
+        """Send a request to settle messages by their lock tokens, which are the tags of their
+        deliveries. The messages may have been received over another connection.
         """
         deadline = self.client.deadline(timeout_s)
         body: dict[str, Any] = {
             "disposition-status": status,
-            "lock-tokens": Array(UUID, tuple(lock_tokens)),
+            "lock-tokens": encode_lock_tokens(lock_tokens),
         }
         if reason is not None:
             body["deadletter-reason"] = reason
@@ -102,7 +102,7 @@ class Management:
         """Wait until all responses are done. Then call `response.raise_for_status` for each."""
         self._requests.wait(list(responses), self.client.deadline(timeout_s))
 
-    def settle(self, lock_tokens: Iterable[UUID], status: str = COMPLETED, **options: Any) -> None:
+    def settle(self, lock_tokens: Iterable[bytes], status: str = COMPLETED, **options: Any) -> None:
         """Settle messages, and wait for the response. Raises LockLost if a lock was lost."""
         deadline = self.client.deadline(options.get("timeout_s"))
         response = self.post_settle(lock_tokens, status, **options)
@@ -110,10 +110,10 @@ class Management:
         response.raise_for_status(f"settling on {self.path!r} failed")
 
     def renew_locks(
-        self, lock_tokens: Iterable[UUID], *, timeout_s: float | None = None
+        self, lock_tokens: Iterable[bytes], *, timeout_s: float | None = None
     ) -> list[Timestamp]:
         """Renew the locks of messages, and return when each lock expires."""
-        body = {"lock-tokens": Array(UUID, tuple(lock_tokens))}
+        body = {"lock-tokens": encode_lock_tokens(lock_tokens)}
         response = self._request(management.RENEW_LOCK, body, timeout_s)
         return _items(response, "expirations", Timestamp)
 
@@ -227,4 +227,4 @@ def _deferred_message(entry: dict[Any, Any]) -> DeferredMessage:
     token = entry.get("lock-token")
     if token is not None and not isinstance(token, UUID):
         raise ProtocolError("a response has a lock token that is not a uuid")
-    return DeferredMessage(_payload(entry), token)
+    return DeferredMessage(_payload(entry), None if token is None else token.bytes_le)

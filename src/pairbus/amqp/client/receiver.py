@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from uuid import UUID
 
 from pairbus.amqp.client.client import Client
 from pairbus.amqp.client.error_translation import translate_error
@@ -35,11 +34,6 @@ drain it at once, so it is not known whether the service then delivers anything.
 
 class AnySession:
     """Marks the next available session: any session with messages that no receiver has locked."""
-
-
-def lock_token(delivery: Delivery) -> UUID:
-    """Return the lock token of a message, which Service Bus sends as the delivery tag."""
-    return UUID(bytes_le=delivery.tag)
 
 
 class Receiver(LinkEndpoint[ReceiverLink]):

@@ -1,0 +1,23 @@
+"""Lock tokens: the tags of deliveries, and as uuids in requests."""
+
+from collections.abc import Iterable
+
+from pairbus.amqp.encode import Encoded, encode_compound
+from pairbus.errors import EncodeError
+
+SIZE = 16
+_UUID = b"\x98"
+_NETWORK_ORDER = (3, 2, 1, 0, 5, 4, 7, 6)
+"""The first three fields of a uuid are numbers, which a delivery tag has in little-endian order."""
+
+
+def encode_lock_tokens(tags: Iterable[bytes]) -> Encoded:
+    """Return an array of uuids. Raises EncodeError for a tag that is not a lock token."""
+    parts = list(tags)
+    if any(len(tag) != SIZE for tag in parts):
+        raise EncodeError(f"a lock token has {SIZE} bytes")
+    joined = b"".join(parts)
+    body = bytearray(joined)
+    for target, source in enumerate(_NETWORK_ORDER):
+        body[target::SIZE] = joined[source::SIZE]
+    return Encoded(encode_compound(0xE0, len(parts), _UUID + body))
