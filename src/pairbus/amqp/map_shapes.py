@@ -26,7 +26,7 @@ class _Shape:
     count: int
     """The number of keys and values that remain."""
     spans: tuple[slice, ...]
-    """What remains."""
+    """The positions of the entries that remain."""
     extracted: tuple[tuple[str, slice], ...]
     """The values that are removed, by key."""
 
