@@ -122,12 +122,13 @@ async def test_healthy_send_makes_the_same_calls_with_and_without_reports(
 
 
 async def calls_of_send(pair: Any, sender: Any) -> list[str]:
-    """Return the functions of pairbus that a send calls, in their order."""
-    calls: list[str] = []
+    """Return the functions of pairbus that a send calls, each once, in the order of their first
+    calls. A coroutine is called again each time it goes on."""
+    calls: dict[str, None] = {}
 
     def record(frame: Any, event: str, arg: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(PAIRBUS):
-            calls.append(frame.f_code.co_qualname)
+            calls.setdefault(frame.f_code.co_qualname)
 
     def profiled(work: Callable[[], Any]) -> Any:
         before = sys.getprofile()
@@ -139,12 +140,19 @@ async def calls_of_send(pair: Any, sender: Any) -> list[str]:
 
     if pair.sync:
         await asyncio.to_thread(profiled, lambda: sender.send_messages(message()))
-        return calls
+        return list(calls)
+
+    task = asyncio.current_task()
+
+    def record_in_task(frame: Any, event: str, arg: object) -> None:
+        if asyncio.current_task() is task:  # not timers and other tasks of the event loop
+            record(frame, event, arg)
+
     sending = sender.send_messages(message())
     before = sys.getprofile()
-    sys.setprofile(record)
+    sys.setprofile(record_in_task)
     try:
         await sending
     finally:
         sys.setprofile(before)
-    return calls
+    return list(calls)
