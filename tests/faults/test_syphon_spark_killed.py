@@ -56,6 +56,7 @@ def test_task_is_retried_when_its_python_worker_is_killed(
     messages.check()
 
 
+@pytest.mark.soak
 @pytest.mark.rule("X1", "X2", "Y2")
 def test_driver_that_is_frozen_until_its_locks_expire_loses_nothing(
     backlog: Backlog, syphon: SyphonProcess, clock: LockClock
