@@ -63,6 +63,7 @@ def test_throttling_slows_the_drain_and_it_recovers(
         wait_until(lambda: not syphon.status().healthy, "the syphon to be unhealthy")
 
         throttled = writer_status(syphon)
+        assert syphon.status().throttled_sends > 0
         attempts = max_attempts(time.monotonic() - began)
         assert 3 <= fault.fired <= CORES * (MAX_IN_FLIGHT + attempts)
         # Some batches only read past the messages of the blocked destination.

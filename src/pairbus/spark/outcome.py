@@ -32,6 +32,8 @@ class Outcome:
     """A destination throttled the task."""
     unsettled: int = 0
     """Messages that were delivered and could not be completed: they are delivered again."""
+    throttled: int = 0
+    """Deliveries that the namespace of the destinations throttled."""
     limit: RateLimit = NO_LIMIT
     """The rate limit, as the task knew it at its end."""
 

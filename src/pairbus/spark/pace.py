@@ -30,6 +30,14 @@ UNPACED = 1 << 30
 """The size of a slice if no limit is known."""
 
 
+Operation = Literal["receive", "send"]
+
+
+def schedule_path(rate_file: Path, operation: Operation) -> Path:
+    """Return the file by which the tasks of the driver's machine share a schedule."""
+    return rate_file.with_name(f"{operation}.json")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatePlan:
     """The rate of a micro-batch, as it was planned in the driver. Spark sends it to tasks."""
@@ -47,11 +55,11 @@ class RatePlan:
         """Return True if a limit is known."""
         return self.limit.batch_rate(now) is not None
 
-    def start(self, operation: Literal["receive", "send"]) -> "Pace":
+    def start(self, operation: Operation) -> "Pace":
         """Return the pace of the receives or sends of a task, in a worker."""
         schedule = None
         if self.shares == 1 and self.file is not None and self.file.parent.is_dir():
-            schedule = self.file.with_name(f"{operation}.json")
+            schedule = schedule_path(self.file, operation)
         return Pace(self, RateFile.of_worker(self.file), RateSchedule(schedule))
 
 
@@ -132,6 +140,7 @@ class Pace:
         now = self.now()
         with self.schedule.open() as state:
             self._add_to_count(state, now)
+            state.throttled += 1
             observed = state.observed(now)
         wait_s = requested_wait_s(error)
         self._limit = self.limit.throttled(

@@ -27,6 +27,8 @@ class ScheduleState:
     """The time at which the next operation is due."""
     seconds: dict[str, int] = field(default_factory=dict)
     """Messages by second since 1970."""
+    throttled: int = 0
+    """The number of operations that were throttled."""
 
     def reserve(self, now: float, messages: int, rate: float) -> float:
         """Return the time at which an operation with so many messages is due."""

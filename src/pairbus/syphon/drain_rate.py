@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pairbus.errors import Busy
-from pairbus.spark.pace import RatePlan
+from pairbus.spark.pace import RatePlan, schedule_path
 from pairbus.spark.rate_control import (
     DEFAULT_WAIT_S,
     NO_LIMIT,
@@ -18,6 +18,7 @@ from pairbus.spark.rate_control import (
     requested_wait_s,
 )
 from pairbus.spark.rate_file import RateFile
+from pairbus.spark.rate_schedule import RateSchedule
 
 
 class DrainRate:
@@ -26,6 +27,7 @@ class DrainRate:
     def __init__(self, path: Path, max_rate: float | None) -> None:
         self._path = path
         self._file = RateFile(path)
+        self._receives = RateSchedule(schedule_path(path, "receive"))
         self._shares_path = path.with_name("shares")
         self._shares: int | None = None
         self._max_rate = max_rate
@@ -65,6 +67,13 @@ class DrainRate:
         wait_s = requested_wait_s(error)
         limit = self._file.read()
         self._file.write(limit.throttled(now, DEFAULT_WAIT_S if wait_s is None else wait_s, None))
+        with self._receives.open() as state:
+            state.throttled += 1
+
+    def throttled_receives(self) -> int:
+        """Return the number of throttled receives, polls and peeks on this machine."""
+        with self._receives.open() as state:
+            return state.throttled
 
     def learn(self, limits: Iterable[RateLimit]) -> None:
         """Store what tasks have learned, on this machine or others."""

@@ -11,6 +11,7 @@ from pairbus.telemetry.metrics import (
     DRAINED_MESSAGES,
     SYPHON_HEALTHY,
     SYPHON_PAUSED,
+    SYPHON_THROTTLED,
     TIME_TO_GO,
     UNSETTLED_MESSAGES,
 )
@@ -28,6 +29,8 @@ def status_samples(status: SyphonStatus, pairing: str) -> Iterator[Sample]:
             names = {"destination": destination, "reason": reason}
             yield Sample(DEAD_LETTERS, messages, labels | names)
     yield Sample(UNSETTLED_MESSAGES, status.unsettled, labels)
+    yield Sample(SYPHON_THROTTLED, status.throttled_sends, labels | {"role": "primary"})
+    yield Sample(SYPHON_THROTTLED, status.throttled_receives, labels | {"role": "secondary"})
     if status.running:
         yield Sample(DRAIN_RATE, status.rate, labels)
         yield Sample(SYPHON_HEALTHY, float(status.healthy), labels)

@@ -28,12 +28,15 @@ class ReaderStatus:
     """In a run that ends by itself: a peek of every queue showed that nothing is left."""
     paused: bool = False
     """An operator has paused the syphon."""
+    throttled: int = 0
+    """Receives, polls and peeks that the secondary throttled."""
 
     def update(
         self,
         now: float,
         *,
         waiting: bool,
+        throttled: int = 0,
         error: str | None = None,
         pause_s: float = 0.0,
         remaining: str | None = None,
@@ -52,6 +55,7 @@ class ReaderStatus:
             remaining=remaining,
             drained=drained,
             paused=paused,
+            throttled=throttled,
         )
 
 
@@ -62,11 +66,18 @@ def _since(before: float | None, now: float) -> float:
 class ReaderReporter:
     """Writes the status of the reader when it changes, and otherwise once a second."""
 
-    def __init__(self, write: Callable[[ReaderStatus], None], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        write: Callable[[ReaderStatus], None],
+        now: Callable[[], float],
+        throttled: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`throttled` returns the number of throttled receives so far."""
         self.status = ReaderStatus()
         """The status that was last written."""
         self._write = write
         self._now = now
+        self._throttled = throttled
 
     def report(
         self,
@@ -82,6 +93,7 @@ class ReaderReporter:
         status = self.status.update(
             self._now(),
             waiting=waiting,
+            throttled=self._throttled(),
             error=error,
             pause_s=pause_s,
             remaining=remaining,

@@ -100,8 +100,8 @@ def backlog_stream_reader(
         usage=usage,
         allow_missing=True,  # a pairing may have created fewer queues than it should
     )
-    reporter = ReaderReporter(files.reader.write, time.time)
     rate = DrainRate(files.rate, options.max_rate)
+    reporter = ReaderReporter(files.reader.write, time.time, rate.throttled_receives)
     live_control = LiveControl(options, control)
     builder = BatchBuilder(
         options,

@@ -44,6 +44,11 @@ class SyphonStatus:
     unsettled: int
     """Messages that the primary accepted and that are sent again, because they could not be
     completed in the backlog."""
+    throttled_sends: int
+    """Deliveries that the primary throttled, and that were sent again later."""
+    throttled_receives: int
+    """Receives, polls and peeks that the secondary throttled. Those of tasks on other machines are
+    not counted."""
     rate: float
     """Messages a second of the last micro-batch."""
     healthy: bool
@@ -86,6 +91,8 @@ def combine(
         errors=writer.errors,
         bytes=writer.bytes,
         unsettled=writer.unsettled,
+        throttled_sends=writer.throttled,
+        throttled_receives=reader.throttled,
         rate=writer.rate,
         healthy=problem is None,
         problem=problem,

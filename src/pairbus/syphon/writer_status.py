@@ -49,6 +49,8 @@ class WriterStatus:
     """The number of times that a micro-batch with messages for a destination is halved."""
     unsettled: int = 0
     """Messages that were delivered and could not be completed."""
+    throttled: int = 0
+    """Deliveries that the primary throttled."""
     progress_at: float = 0.0
     """The time when a message was last removed from the backlog."""
     updated_at: float = 0.0
@@ -96,6 +98,7 @@ class WriterStatus:
             missing |= outcome.missing
             self.left.update(outcome.left)
             self.unsettled += outcome.unsettled
+            self.throttled += outcome.throttled
             removed += outcome.moved.total() - outcome.unsettled + outcome.dead_lettered.total()
             errors.update(outcome.errors)
         self.batches += 1

@@ -38,6 +38,7 @@ DEAD_LETTERS = "pairbus.dead_letters"
 UNSETTLED_MESSAGES = "pairbus.unsettled.messages"
 SYPHON_HEALTHY = "pairbus.syphon.healthy"
 SYPHON_PAUSED = "pairbus.syphon.paused"
+SYPHON_THROTTLED = "pairbus.syphon.throttled.calls"
 NAMESPACE_AVAILABLE = "pairbus.namespace.available"
 CONSOLE_SENDERS = "pairbus.console.senders"
 CONSOLE_OPERATIONS = "pairbus.console.operations"
@@ -178,6 +179,14 @@ _METRICS = (
         "{message}",
         "Messages that were moved, could not be completed in the backlog, and are moved again.",
         ("pairing",),
+        "syphon",
+    ),
+    Metric(
+        SYPHON_THROTTLED,
+        _COUNTER,
+        "{call}",
+        "Calls of the syphon that a namespace did not accept because it throttles.",
+        ("pairing", "role"),
         "syphon",
     ),
     Metric(

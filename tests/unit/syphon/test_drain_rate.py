@@ -48,3 +48,15 @@ def test_throttled_poll_is_a_wait_and_lowers_a_known_limit(path: Path):
     limit = rate.plan(1).limit
     assert limit.throttled_at == NOW + 30
     assert limit.start < 400
+
+
+def test_throttled_polls_and_receives_of_tasks_are_counted_together(path: Path):
+    rate = DrainRate(path, None)
+    assert rate.throttled_receives() == 0
+    rate.note_throttled(THROTTLED, NOW)
+    task = rate.plan(1).start("receive")
+    task.note_throttled(THROTTLED)
+    task.note_throttled(THROTTLED)
+    rate.plan(1).start("send").note_throttled(THROTTLED)
+
+    assert rate.throttled_receives() == 3

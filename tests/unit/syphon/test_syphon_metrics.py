@@ -1,6 +1,6 @@
 """The metrics of a syphon for Prometheus, from its status and its progress."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pytest
@@ -16,6 +16,7 @@ from pairbus.telemetry.metrics import (
     METRICS,
     SYPHON_HEALTHY,
     SYPHON_PAUSED,
+    SYPHON_THROTTLED,
     TIME_TO_GO,
     UNSETTLED_MESSAGES,
 )
@@ -27,6 +28,8 @@ STATUS = replace(
     moved=Counter(orders=100),
     dead_letter_reasons={"bills": Counter(Refused=3)},
     unsettled=1,
+    throttled_sends=4,
+    throttled_receives=7,
     rate=999.0,
 )
 
@@ -45,7 +48,10 @@ def values(status: SyphonStatus, progress: DrainProgress) -> dict[str, float]:
     for sample in samples:
         assert set(sample.labels) == set(METRICS[sample.name].attributes)
         assert sample.labels["pairing"] == "one"
-    return {sample.name: sample.value for sample in samples}
+    sums: defaultdict[str, float] = defaultdict(float)
+    for sample in samples:
+        sums[sample.name] += sample.value
+    return dict(sums)
 
 
 def test_rate_and_time_to_go_are_those_of_the_status_file() -> None:
@@ -53,6 +59,7 @@ def test_rate_and_time_to_go_are_those_of_the_status_file() -> None:
         DRAINED_MESSAGES: 100,
         DEAD_LETTERS: 3,
         UNSETTLED_MESSAGES: 1,
+        SYPHON_THROTTLED: 4 + 7,
         DRAIN_RATE: 10.0,
         BACKLOG_ALL_MESSAGES: 50,
         TIME_TO_GO: 5.0,
@@ -64,9 +71,20 @@ def test_rate_and_time_to_go_are_those_of_the_status_file() -> None:
 def test_values_that_are_not_known_are_left_out() -> None:
     assert values(initial_status(), DrainProgress()) == {
         UNSETTLED_MESSAGES: 0,
+        SYPHON_THROTTLED: 0,
         DRAIN_RATE: 0.0,
         SYPHON_HEALTHY: 1.0,
         SYPHON_PAUSED: 0.0,
+    }
+
+
+def test_throttled_calls_are_told_apart_by_namespace() -> None:
+    samples = measured_samples(STATUS, drain(), "one")
+    throttled = [sample for sample in samples if sample.name == SYPHON_THROTTLED]
+
+    assert {sample.labels["role"]: sample.value for sample in throttled} == {
+        "primary": 4,
+        "secondary": 7,
     }
 
 
@@ -81,6 +99,7 @@ def test_syphon_that_ended_has_counters_only() -> None:
         DRAINED_MESSAGES: 100,
         DEAD_LETTERS: 3,
         UNSETTLED_MESSAGES: 1,
+        SYPHON_THROTTLED: 4 + 7,
     }
 
 
