@@ -1,6 +1,6 @@
 PY := .venv/bin/python
-# Tests with many calls at a time that have seconds to reach a namespace. They run after the others.
-DEADLINES := tests/faults/test_pairing_frozen.py
+# Tests whose calls have seconds to reach a namespace, many at a time. They run after the others.
+DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
 # Tests whose namespaces can be of any tier, and cells of the fault matrix.
 TIER_TESTS := $(wildcard tests/integration/test_pairing*.py tests/integration/test_syphon*.py)
 TIER_CELLS := primary/kill/filling worker/kill/draining

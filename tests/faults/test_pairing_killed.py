@@ -33,6 +33,8 @@ WORKERS = 8
 NAME = "primary"
 QUEUES = 3
 KILLS = 3
+PAUSE_S = 0.01
+"""The pause of a worker between two calls, which fail at once while everything is down."""
 MESSAGES = 100
 """The smallest number of successful calls between two kills."""
 
@@ -113,8 +115,7 @@ class Load:
                 self.succeeded += len(call.ids)
             call.ended = time.monotonic()
             self.calls.append(call)
-            if call.error is not None:
-                await asyncio.sleep(0.01)  # calls fail at once while everything is down
+            await asyncio.sleep(PAUSE_S)
         await bounded(sender.close)
 
     @property

@@ -85,8 +85,8 @@ class TestLocks:
         await sender.send_messages([ServiceBusMessage(f"{i}") for i in range(4)])
         messages = await take(receiver, 4)
         management = Management(sdk.raw(), queue)
-        management.settle([message.lock_token for message in messages[:2]])
-        management.settle([message.lock_token for message in messages[2:]], ABANDONED)
+        management.settle([message.lock_token.bytes_le for message in messages[:2]])
+        management.settle([message.lock_token.bytes_le for message in messages[2:]], ABANDONED)
         for message, settle in zip(messages, SETTLEMENTS, strict=True):
             with pytest.raises(MessageLockLostError) as refused:
                 await getattr(receiver, f"{settle}_message")(message)

@@ -52,7 +52,7 @@ class TestSettling:
         queue = sdk.queue()
         sender, receiver = await sdk.pair(queue)
         await sender.send_messages(numbered(300))
-        tokens = [message.lock_token for message in await take(receiver, 300)]
+        tokens = [message.lock_token.bytes_le for message in await take(receiver, 300)]
         Management(sdk.raw(), queue).settle(tokens)
         assert sdk.stored_count(queue) == 0
         readings = sdk.namespace.meter()
@@ -69,10 +69,14 @@ class TestSettling:
         abandoned, deferred, dead_lettered = await take(receiver, 3)
         management = Management(sdk.raw(), queue)
         changes = {"properties_to_modify": {"seen": "yes"}}
-        management.settle([abandoned.lock_token], ABANDONED, **changes)
-        management.settle([deferred.lock_token], DEFERRED, **changes)
+        management.settle([abandoned.lock_token.bytes_le], ABANDONED, **changes)
+        management.settle([deferred.lock_token.bytes_le], DEFERRED, **changes)
         management.settle(
-            [dead_lettered.lock_token], DEAD_LETTERED, reason="r", description="d", **changes
+            [dead_lettered.lock_token.bytes_le],
+            DEAD_LETTERED,
+            reason="r",
+            description="d",
+            **changes,
         )
         abandoned = await take_one(receiver)
         assert (str(abandoned), abandoned.delivery_count) == ("0", 1)
