@@ -123,7 +123,10 @@ async def test_senders_use_the_secondary_as_soon_as_it_is_reachable_again(make: 
     assert len(pair.backlog()) == 12
     assert len(pair.of(SecondaryUnavailable)) == len(pair.of(SecondaryRestored)) > 0
     assert len(pair.of(BacklogQueueRestored)) >= pulled
-    assert all(queue.in_rotation for queue in pair.bus.status().backlog.values())
+    # A sender whose call did not use its link during the outage notices only now that it is lost.
+    lost = len(pair.of(BacklogQueuePulled)) - pulled
+    out = [queue for queue in pair.bus.status().backlog.values() if not queue.in_rotation]
+    assert len(out) <= lost
 
 
 @pytest.mark.rule("S14")

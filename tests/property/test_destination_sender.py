@@ -97,7 +97,7 @@ class Recorder:
     def leave(self, _: str, messages: list[RestoredMessage], error: AmqpError | None) -> None:
         self.left += [id_of(message.payload) for message in messages]
 
-    def not_delivered(self, _: str, messages: list[RestoredMessage]) -> None:
+    def not_delivered(self, _: str, messages: list[RestoredMessage], error: AmqpError) -> None:
         """Do nothing."""
 
     def destination_failed(self, _: str, error: AmqpError) -> None:

@@ -213,7 +213,7 @@ class DestinationSender:
         try:
             return self._sender.post(payload, message_format=BATCH_FORMAT if is_batch else 0)
         except AmqpError as exc:
-            self._recorder.not_delivered(self._path, messages)
+            self._recorder.not_delivered(self._path, messages, exc)
             return Failure.LINK_LOST, exc
 
     def _is_late(self, messages: list[RestoredMessage]) -> bool:
@@ -250,7 +250,7 @@ class DestinationSender:
             self._pace.count(len(messages))
             self._recorder.delivered(self._path, messages)
             return None
-        self._recorder.not_delivered(self._path, messages)
+        self._recorder.not_delivered(self._path, messages, delivery.error)
         if self._is_throttled(delivery.error, delivery.sent_at):
             # To receive the messages again would cost more than to send them again.
             result = self._start(messages)

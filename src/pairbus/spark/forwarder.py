@@ -70,7 +70,7 @@ class Forwarder:
         for sender in self._senders.values():
             sender.wait()
         outcome = self._recorder.finish()
-        outcome.limit, outcome.throttled = self._pace.limit, self._pace.throttled
+        outcome.limit = self._pace.limit
         return outcome
 
     def _min_locked_until(self) -> int:

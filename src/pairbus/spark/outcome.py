@@ -60,8 +60,11 @@ class OutcomeRecorder:
         self.outcome.bytes += sum([len(message.payload) for message in messages])
         self._settler.add(messages, COMPLETED)
 
-    def not_delivered(self, destination: str, messages: list[RestoredMessage]) -> None:
+    def not_delivered(
+        self, destination: str, messages: list[RestoredMessage], error: AmqpError
+    ) -> None:
         """Record sends that the destination did not accept."""
+        self.outcome.throttled += isinstance(error, Busy)
         self._record_sends(destination, messages, answered=False)
 
     def destination_failed(self, destination: str, error: AmqpError) -> None:
