@@ -7,7 +7,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-SPARK_WORKERS = 3
+SPARK_WORKERS = 2
 """The number of workers that start Spark. A start, and the first queries of a session, take more
 CPU time than most of the tests."""
 
