@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -68,15 +68,19 @@ class RateSchedule:
             yield self._state
             return
         with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                state = ScheduleState(**json.loads(file.read()))
-            except (ValueError, TypeError):  # it is new, or its last process died
-                state = ScheduleState()
+            state = _load(file, fcntl.LOCK_EX)
             yield state
             file.seek(0)
             file.write(json.dumps(asdict(state)))
             file.truncate()  # last: some file systems write a file that was emptied to disk at once
+
+    def read(self) -> ScheduleState:
+        """Return the state. A change of it is not kept."""
+        file = self._open_file()
+        if file is None:
+            return replace(self._state)
+        with file:
+            return _load(file, fcntl.LOCK_SH)
 
     def _open_file(self) -> TextIO | None:
         if self._path is None:
@@ -85,3 +89,12 @@ class RateSchedule:
             return os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
         except OSError:  # the folder may be gone at the end of a query
             return None
+
+
+def _load(file: TextIO, lock: int) -> ScheduleState:
+    """Lock a file until it is closed, and return its content."""
+    fcntl.flock(file, lock)
+    try:
+        return ScheduleState(**json.loads(file.read()))
+    except (ValueError, TypeError):  # it is new, or its last process died
+        return ScheduleState()

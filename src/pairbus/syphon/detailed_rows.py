@@ -69,7 +69,7 @@ class DetailedRows:
 
 def to_detailed_batch(rows: Sequence[DetailedMessage]) -> pa.RecordBatch:
     """Return messages as rows of `DETAILED_SCHEMA`."""
-    restored = to_backlog_batch([row.restored for row in rows])
+    restored = to_backlog_batch([row.restored for row in rows], with_times=False)
     batches = (
         restored.drop_columns(["enqueued_time"]),
         decode_or_null([row.received for row in rows], _OF_BACKLOG),

@@ -72,8 +72,7 @@ class DrainRate:
 
     def throttled_receives(self) -> int:
         """Return the number of throttled receives, polls and peeks on this machine."""
-        with self._receives.open() as state:
-            return state.throttled
+        return self._receives.read().throttled
 
     def learn(self, limits: Iterable[RateLimit]) -> None:
         """Store what tasks have learned, on this machine or others."""

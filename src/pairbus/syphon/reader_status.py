@@ -36,7 +36,6 @@ class ReaderStatus:
         now: float,
         *,
         waiting: bool,
-        throttled: int = 0,
         error: str | None = None,
         pause_s: float = 0.0,
         remaining: str | None = None,
@@ -55,7 +54,7 @@ class ReaderStatus:
             remaining=remaining,
             drained=drained,
             paused=paused,
-            throttled=throttled,
+            throttled=self.throttled,
         )
 
 
@@ -93,7 +92,6 @@ class ReaderReporter:
         status = self.status.update(
             self._now(),
             waiting=waiting,
-            throttled=self._throttled(),
             error=error,
             pause_s=pause_s,
             remaining=remaining,
@@ -107,5 +105,5 @@ class ReaderReporter:
         pause_extended = status.paused_until - self.status.paused_until >= REPORT_S
         is_due = status.reported_at - self.status.reported_at >= REPORT_S
         if changed or pause_extended or is_due:
-            self.status = status
-            self._write(status)
+            self.status = replace(status, throttled=self._throttled())
+            self._write(self.status)

@@ -39,17 +39,7 @@ def restore(received: ReceivedMessage, now_ms: int | None) -> RestoredMessage:
         problem, description = exc.reason, str(exc)
     except DecodeError as exc:
         problem, description = NOT_A_MESSAGE, str(exc)
-    return RestoredMessage(
-        received.queue,
-        received.lock_token,
-        received.locked_until,
-        session_id,
-        destination,
-        payload,
-        problem,
-        description,
-        enqueued_time,
-    )
+    return received.restored(payload, destination, session_id, problem, description, enqueued_time)
 
 
 def to_backlog_batch(

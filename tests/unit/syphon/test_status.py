@@ -174,3 +174,12 @@ def test_pause_is_written_at_once_and_its_renewal_once_a_second() -> None:
     for pause_s in (10, 10, 10, 10):
         reporter.report(waiting=True, pause_s=pause_s)
     assert [status.paused_until for status in written] == [0, START + 10, START + 11.2]
+
+
+def test_throttled_receives_are_read_only_for_a_report_that_is_written() -> None:
+    clock, written = iter([START, START + 0.2, START + 0.4, START + 1.2]), []
+    counts = iter([3, 5])
+    reporter = ReaderReporter(written.append, lambda: next(clock), lambda: next(counts))
+    for _ in range(4):
+        reporter.report(waiting=True)
+    assert [status.throttled for status in written] == [3, 5]
