@@ -56,6 +56,8 @@ class DrainScreen:
         self._printed: tuple[int, int | None] = (0, None)
         self._printed_at = -WINDOW_S
         self._errors: dict[str, str] = {}
+        self._wait_reasons: set[str] = set()
+        """The reasons that were printed. They may alternate, so each is printed once."""
 
     def __enter__(self) -> "DrainScreen":
         if self._out.is_terminal:
@@ -95,7 +97,10 @@ class DrainScreen:
                 f"{meter.rate(path):,.0f}/s",
                 Text(status.errors.get(path, ""), "yellow", no_wrap=True, overflow="ellipsis"),
             )
-        return Group(top, lines)
+        if status.wait_reason is None:
+            return Group(top, lines)
+        waiting = Text(f"  waiting: {status.wait_reason}", "yellow")
+        return Group(top, lines, waiting)
 
     def _print_lines(self, status: Any, progress: "DrainProgress", now: float) -> None:
         errors = dict(status.errors)
@@ -106,6 +111,10 @@ class DrainScreen:
         for subject in sorted(errors.keys() - self._errors.keys()):
             self._err.print(escape(f"{subject}: {errors[subject]}"))
         self._errors = errors
+        waiting = status.wait_reason
+        if waiting is not None and waiting not in self._wait_reasons:
+            self._wait_reasons.add(waiting)
+            self._err.print(escape(f"waiting: {waiting}"))
         totals = status.moved.total(), progress.remaining
         if now - self._printed_at < WINDOW_S or totals == self._printed or not any(totals):
             return

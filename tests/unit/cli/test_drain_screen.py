@@ -22,6 +22,7 @@ class Status:
     errors: dict[str, str] = field(default_factory=dict)
     unreadable: str | None = None
     paused: bool = False
+    wait_reason: str | None = None
 
 
 def drain_screen(*, terminal: bool = True) -> tuple[DrainScreen, io.StringIO, io.StringIO]:
@@ -87,6 +88,18 @@ def test_panel_without_progress_shows_the_reason():
     assert "remaining" not in panel(Status(moved=Counter(a=1)), None, RateMeter())[0]
     unreadable = panel(Status(unreadable="refused"), None, RateMeter())
     assert unreadable[0].endswith("the backlog cannot be read")
+
+
+def test_reason_why_messages_wait_is_shown():
+    status = Status(moved=Counter(a=1), wait_reason="another receiver has locked [5]")
+
+    assert panel(status, 5, RateMeter())[-1] == "  waiting: another receiver has locked [5]"
+
+    screen, _, err = drain_screen(terminal=False)
+    with screen:
+        for second, text in enumerate((status.wait_reason, None, status.wait_reason)):
+            screen.show(Status(wait_reason=text), progress_of(1, 5), RateMeter(), second)
+    assert err.getvalue() == "waiting: another receiver has locked [5]\n"
 
 
 def test_panel_shows_a_limited_number_of_destinations():
