@@ -88,7 +88,7 @@ class DrainScreen:
         else:
             total = None if remaining is None else progress.total
             bar = ProgressBar(total=total, completed=progress.done, width=40)
-            top.add_row(self._spinner, bar, _progress(progress))
+            top.add_row(self._spinner, bar, _progress(progress.done, progress))
         lines = Table.grid(padding=(0, 2))
         for path in sorted({*status.moved, *status.errors})[:MAX_DESTINATIONS]:
             lines.add_row(
@@ -119,11 +119,12 @@ class DrainScreen:
         if now - self._printed_at < WINDOW_S or totals == self._printed or not any(totals):
             return
         self._printed, self._printed_at = totals, now
-        self._out.print(_progress(progress))
+        # Lines stay on the screen, so their numbers must not start again with another backlog.
+        self._out.print(_progress(status.moved.total(), progress))
 
 
-def _progress(progress: "DrainProgress") -> str:
-    parts = [f"{progress.done:,} moved"]
+def _progress(moved: int, progress: "DrainProgress") -> str:
+    parts = [f"{moved:,} moved"]
     if progress.remaining is not None:
         parts.append(f"{progress.remaining:,} remaining")
     parts.append(f"{progress.rate:,.0f}/s")

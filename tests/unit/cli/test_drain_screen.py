@@ -156,7 +156,21 @@ def test_panel_of_another_backlog_starts_at_zero():
 
     progress.add_count(12.0, 500, 200)
     screen._out.print(screen.panel(status, progress, meter))
-    assert "0 moved, 200 remaining" in out.getvalue()
+    assert " 0 moved, 200 remaining" in out.getvalue()
+
+
+def test_lines_of_another_backlog_continue_the_numbers():
+    screen, out, _ = drain_screen(terminal=False)
+    progress, meter, status = progress_of(500, 0), RateMeter(), Status(Counter(orders=500))
+    with screen:
+        progress.add_count(11.0, 500, 0)
+        screen.show(status, progress, meter, 11.0)
+        progress.add_count(18.0, 500, 200)
+        screen.show(status, progress, meter, 18.0)
+
+    first, second = out.getvalue().splitlines()
+    assert first.startswith("500 moved, 0 remaining")
+    assert second.startswith("500 moved, 200 remaining")
 
 
 def test_pause_is_shown_instead_of_the_progress():
