@@ -86,7 +86,7 @@ def redrive(
     master: Annotated[
         str | None,
         typer.Option(
-            help="URL of a Spark master, whose workers need the package pairbus. By default Spark "
+            help="URL of a Spark master, or of a Spark Connect server (sc://…). By default Spark "
             "runs on this machine, in local mode."
         ),
     ] = None,
