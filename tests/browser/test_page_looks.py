@@ -291,3 +291,24 @@ def test_focus_stays_on_a_row_that_moves(console: StandIn, open_page: OpenPage):
 
     expect(page.section("Paths").locator("tbody tr").first).to_contain_text("orders")
     expect(mark).to_be_focused()
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
+def test_tab_key_reaches_every_control_in_reading_order_with_a_visible_focus(
+    width: int, scheme: str, console: StandIn, open_page: OpenPage
+):
+    console.snapshot = STATES["many_dead_letters"]() | {"paths": failover()["paths"]}
+    page = open_page(width=width, scheme=scheme)
+    controls = page.focusable_names()
+    assert controls[:2] == ["Skip to the content", "Log out"]
+    assert {"Mark healthy: orders", "Pause…", "Redrive: invoices, EntityNotFound"} < set(controls)
+
+    reached = []
+    for _ in controls:
+        page.page.keyboard.press("Tab")
+        focus = page.focused()
+        assert focus.outline_px >= 2, focus
+        assert focus.is_in_view, focus
+        reached.append(focus.name)
+
+    assert reached == controls
+
+
