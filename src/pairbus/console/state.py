@@ -15,6 +15,7 @@ from pairbus.console.ledger_cost import LedgerTail, OutagePrice
 from pairbus.console.outage import OutageClock
 from pairbus.console.redrives import RedriveJobs
 from pairbus.console.senders import SenderEvent, SenderRegistry
+from pairbus.console.sentence import duration
 from pairbus.console.snapshot import Knowledge
 from pairbus.console.storage import ConsoleDatabase
 from pairbus.console.text import clean
@@ -53,9 +54,13 @@ class ConsoleState:
         now = self.now()
         self.senders.expire(now)
         knowledge = self.knowledge(now)
+        was_active = self.outage.active
         began = self.outage.update(knowledge.is_active, knowledge.failing_since, now)
         if began:
             self.add_event("An outage began.")
+        elif was_active and not self.outage.active:
+            length_s = now - (self.outage.started_at or now)
+            self.add_event(f"The outage ended after {duration(length_s)}.")
         if began or knowledge.is_count_outdated:
             self._request_count(knowledge.inspection, now)
         self._note_namespaces(knowledge)

@@ -1,6 +1,7 @@
 """The state that the console shows, from real namespaces, files and reports."""
 
 import json
+import re
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -185,6 +186,14 @@ def test_failover_of_a_sender_turns_the_live_page_red(site: Site):
         assert "Cause of the failover: ServiceBusConnectionError: refused" in red["problems"]
         sender.post("/api/reports", report(primary_name=name))
         assert next(snapshot for snapshot in snapshots if snapshot["level"] == "good")
+        own = next(events for snapshot in snapshots if len(events := own_events(snapshot)) == 2)
+        assert own[1] == "An outage began."
+        assert re.fullmatch(r"The outage ended after \d+ .+\.", own[0])
+
+
+def own_events(snapshot: dict[str, Any]) -> list[str]:
+    """Return the texts of the console's own events, the newest first."""
+    return [event["text"] for event in snapshot["events"] if event["source"] == "console"]
 
 
 def test_hundred_open_pages_get_each_change(site: Site):

@@ -43,7 +43,7 @@ export class Events {
 
 function costText({ currency, so_far: soFar, forecast }) {
   const text = `The outage has cost ${money(soFar, currency)} so far.`;
-  return Number.isFinite(forecast) ? `${text} The forecast is ${money(forecast, currency)}.` : text;
+  return forecast > soFar ? `${text} The forecast, with the drain of what waits, is ${money(forecast, currency)}.` : text;
 }
 
 function looksText({ operations, per_hour: perHour, interval_s: interval }) {
