@@ -118,6 +118,20 @@ def test_senders_show_what_is_wrong_with_them(console: StandIn, open_page: OpenP
 
 
 def test_unknown_backlog_is_not_called_empty(console: StandIn, open_page: OpenPage):
+def test_path_names_the_senders_that_have_it_in_its_state(console: StandIn, open_page: OpenPage):
+    console.snapshot = STATES["many_paths"]()
+    suspect = console.snapshot["paths"][31]
+    suspect |= {"senders": 2, "named_senders": ["web-1 · 4701", f"{HEBREW} · 4702"]}
+    page = open_page()
+
+    rows = page.section("Paths").get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("web-0 · 4700, web-1 · 4701, web-2 · 4702 and 209 other")
+    expect(rows.nth(1).get_by_role("cell").nth(2)).to_have_text("212")
+    page.section("Paths").get_by_role("searchbox").fill(suspect["path"])
+    expect(rows.nth(1)).to_contain_text(f"web-1 · 4701, {HEBREW} · 4702")
+    expect(rows.nth(1).get_by_role("cell").nth(2)).to_have_text("2 of 212")
+
+
     console.snapshot = STATES["secondary_down"]()
     page = open_page()
 

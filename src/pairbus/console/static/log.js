@@ -1,10 +1,8 @@
 // The cost of the outage and of the console itself, and the events.
 
-import { byId, element, nameElement, setClock, setName, setSentence, setText } from "./dom.js";
-import { count, counted, duration, money, visible } from "./format.js";
+import { byId, element, nameElement, setClock, setSentence, setText, SourceName } from "./dom.js";
+import { count, counted, duration, money } from "./format.js";
 import { LiveTable } from "./table.js";
-
-const SEPARATOR = " · ";
 
 export class Cost {
   constructor() {
@@ -60,16 +58,11 @@ function buildTime(cell) {
 
 function buildEvent(cell) {
   const text = nameElement();
-  // The host and the process are separate: a number after a name in Hebrew would be shown before it.
-  const host = nameElement();
-  const process = element("span");
-  cell.append(text, element("span", { class: "muted second" }, host, process));
+  const source = new SourceName({ class: "muted second" });
+  cell.append(text, source.node);
   return (item) => {
-    const source = item.source ?? "";
-    const end = source.includes(SEPARATOR) ? source.lastIndexOf(SEPARATOR) : source.length;
     setSentence(text, item.text);
-    setName(host, source.slice(0, end));
-    setText(process, visible(source.slice(end)));
+    source.set(item.source ?? "");
   };
 }
 
