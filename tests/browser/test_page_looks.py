@@ -93,12 +93,13 @@ def test_sections_show_the_figures_of_the_snapshot(console: StandIn, open_page: 
         ["Drain rate", "812 /s"],
         ["Time to go", "4 min"],
         ["Dead letters", "0"],
-        ["Throttled", "17"],
+        ["Throttled in 60 min", "17"],
         ["Cost so far", "0.0257 USD"],
     ]
     expect(page.section("Paths")).to_contain_text("2 draining.")
     expect(page.section("Backlog").get_by_role("row", name="orders 9 810 4 min")).to_be_visible()
     expect(page.section("Syphon")).to_contain_text("At most 100 messages a second to invoices.")
+    expect(page.section("Syphon")).to_contain_text("14 sends, 0 receives")
     expect(page.section("Senders").get_by_role("row", name="web-2")).to_contain_text("2 draining")
     forecast = "The forecast, with the drain of what waits, is 0.3100 USD."
     expect(page.section("Cost")).to_contain_text(forecast)
@@ -117,7 +118,6 @@ def test_senders_show_what_is_wrong_with_them(console: StandIn, open_page: OpenP
         expect(row.get_by_text(text, exact=True)).to_be_visible()
 
 
-def test_unknown_backlog_is_not_called_empty(console: StandIn, open_page: OpenPage):
 def test_path_names_the_senders_that_have_it_in_its_state(console: StandIn, open_page: OpenPage):
     console.snapshot = STATES["many_paths"]()
     suspect = console.snapshot["paths"][31]
@@ -132,6 +132,7 @@ def test_path_names_the_senders_that_have_it_in_its_state(console: StandIn, open
     expect(rows.nth(1).get_by_role("cell").nth(2)).to_have_text("2 of 212")
 
 
+def test_unknown_backlog_is_not_called_empty(console: StandIn, open_page: OpenPage):
     console.snapshot = STATES["secondary_down"]()
     page = open_page()
 
@@ -292,20 +293,6 @@ def test_long_table_is_cut_filtered_and_shown_on_request(console: StandIn, open_
     assert page.overflow() == 0
 
 
-def test_focus_stays_on_a_row_that_moves(console: StandIn, open_page: OpenPage):
-    snapshot = failover()
-    snapshot["paths"] = snapshot["paths"][:2]
-    console.snapshot = snapshot
-    page = open_page()
-    mark = page.button("Mark healthy: orders")
-    mark.focus()
-
-    changed = failover()
-    changed["paths"][0]["state"] = "draining"  # invoices, which was before orders, is now after it
-    console.show(changed)
-
-    expect(page.section("Paths").locator("tbody tr").first).to_contain_text("orders")
-    expect(mark).to_be_focused()
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
 def test_tab_key_reaches_every_control_in_reading_order_with_a_visible_focus(
     width: int, scheme: str, console: StandIn, open_page: OpenPage
@@ -327,3 +314,17 @@ def test_tab_key_reaches_every_control_in_reading_order_with_a_visible_focus(
     assert reached == controls
 
 
+def test_focus_stays_on_a_row_that_moves(console: StandIn, open_page: OpenPage):
+    snapshot = failover()
+    snapshot["paths"] = snapshot["paths"][:2]
+    console.snapshot = snapshot
+    page = open_page()
+    mark = page.button("Mark healthy: orders")
+    mark.focus()
+
+    changed = failover()
+    changed["paths"][0]["state"] = "draining"  # invoices, which was before orders, is now after it
+    console.show(changed)
+
+    expect(page.section("Paths").locator("tbody tr").first).to_contain_text("orders")
+    expect(mark).to_be_focused()

@@ -148,6 +148,9 @@ class SenderRegistry:
         self._foreign: dict[str, tuple[float, str]] = {}
         self.events: deque[SenderEvent] = deque(maxlen=MAX_EVENTS_KEPT)
         """The latest events of all senders."""
+        self.throttled = 0
+        """Messages that were throttled since the console knows their senders. What happened before
+        has no known time."""
         self._path_count = 0
         self._paths: list[PathSummary] | None = None
         """The result of `paths`, until the next report."""
@@ -169,6 +172,7 @@ class SenderRegistry:
             sender = self._senders[report.sender_id] = ReportingSender(report, now)
         self._path_count += len(report.paths) - before
         self._paths = None
+        self.throttled += max(0, report.throttled - sender.report.throttled)
         sender.report, sender.reported_at = report, now
         self._take_events(sender)
         if report.closed:

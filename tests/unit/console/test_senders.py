@@ -63,6 +63,15 @@ def test_path_names_the_senders_that_failed_first(registry: SenderRegistry):
 
 
 @pytest.mark.rule("O2")
+def test_throttled_messages_count_from_the_first_report_of_a_sender(registry: SenderRegistry):
+    for sender, throttled in (("a", 900), ("a", 905), ("b", 7000), ("a", 905), ("b", 7001)):
+        accept(registry, sender=sender, throttled=throttled)
+    accept(registry, sender="a", throttled=907, closed=True)
+
+    assert registry.throttled == 5 + 1 + 2
+
+
+@pytest.mark.rule("O2")
 def test_sender_is_silent_then_removed(registry: SenderRegistry):
     accept(registry)
     (sender,) = registry.senders()

@@ -64,7 +64,7 @@ function figuresOf(snapshot, now) {
     ["Drain rate", Number.isFinite(syphon.rate) ? `${rate(syphon.rate)} /s` : "–"],
     ["Time to go", timeToGo(syphon.seconds_to_go)],
     ["Dead letters", count(snapshot.backlog?.dead_letters)],
-    ["Throttled", count(snapshot.throttled?.calls)],
+    [`Throttled in ${duration(snapshot.throttled?.seconds)}`, count(snapshot.throttled?.operations)],
   ];
   if (snapshot.cost) figures.push(["Cost so far", money(snapshot.cost.so_far, snapshot.cost.currency)]);
   return figures;
