@@ -115,7 +115,7 @@ function buildSenders(node) {
 
 function newSource() {
   const separator = element("span");
-  const source = new SourceName();
+  const source = new SourceName({ class: "source" });
   return {
     node: element("span", {}, separator, source.node),
     update([text, before]) {
