@@ -20,9 +20,11 @@ from pairbus.spark.owned_folders import OWNER
 from pairbus.spark.sessions import disconnect
 from pairbus.syphon import Syphon, register
 from pairbus.syphon.query import SERVER_TMP
+from pairbus.transfer import to_backlog
 from tests.backlog import Backlog
 from tests.cluster.servers import SparkServer, connect_server, free_port, worker_environment
 from tests.commands import run
+from tests.dead_letters import DeadLetters
 from tests.messages import numbered
 from tests.waiting import DEADLINE_S, wait_until
 
@@ -108,6 +110,27 @@ def test_command_drains_the_backlog_on_a_connect_server(
     assert "200 messages moved, 0 dead-lettered." in result.stdout
     status = json.loads(status_file.read_text())
     assert (status["running"], status["ended"], status["moved"]) == (False, "drained", {path: 200})
+
+
+@pytest.mark.rule("R4")
+def test_dead_letters_are_redriven_on_a_connect_server(
+    server: tuple[SparkServer, str], backlog: Backlog, tmp_path: Path
+) -> None:
+    path = backlog.path("orders")
+    for queue in backlog.queues:
+        letters = DeadLetters(backlog.secondary, queue)
+        letters.put([to_backlog(payload, path) for payload in numbered(50, queue)])
+        letters.close()
+
+    result = run(
+        *("dead-letters", "redrive", "--spark", "--master", server[1], *backlog.arguments),
+        **backlog.variables,
+        XDG_STATE_HOME=str(tmp_path),
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "100 dead letters moved." in result.stdout
+    assert (backlog.message_count(), len(set(backlog.ids(path)))) == (0, 100)
 
 
 def test_connector_reads_with_a_remote_session(session: SparkSession, backlog: Backlog) -> None:

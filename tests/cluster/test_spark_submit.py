@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,20 +33,25 @@ def backlog() -> Iterator[Backlog]:
 
 def submit(folder: Path, backlog: Backlog, python: Path, **variables: str) -> tuple[int, str]:
     """Run the job with the names of a backlog, and return its exit status and its output."""
-    (text,) = re.findall(r"```python\n(import os\n.*?)```", PAGE.read_text(), re.DOTALL)
+    page = PAGE.read_text()
+    (text,) = re.findall(r"```python\n(import os\n.*?)```", page, re.DOTALL)
+    (command,) = re.findall(r"```\n(.* spark-submit .*)\n```", page)
     names = f'primary_name="{backlog.name}",\n    backlog_queue_count=2,\n'
     job = folder / "drain.py"
     job.write_text(text.replace("primary=os", f"{names}    primary=os"))
+    for shown, actual in (
+        ("/opt/pairbus/bin/python", sys.executable),
+        ("/opt/env/bin/python", python),
+        ("spark-submit", HOME / "bin" / "spark-submit"),
+        ("spark://host:7077", "local[2,4]"),
+        ("drain.py", job),
+    ):
+        assert shown in command
+        command = command.replace(shown, shlex.quote(str(actual)))
     result = subprocess.run(
-        [HOME / "bin" / "spark-submit", "--master", "local[2,4]", job],
-        env={
-            **os.environ,
-            **backlog.variables,
-            "PYSPARK_PYTHON": str(python),
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            **variables,
-        },
+        command,
+        shell=True,
+        env={**os.environ, **backlog.variables, "SPARK_LOCAL_IP": "127.0.0.1", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

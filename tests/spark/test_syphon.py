@@ -1,5 +1,6 @@
 """The syphon drains a backlog, between two emulated namespaces."""
 
+import time
 from collections import Counter
 from datetime import timedelta
 from operator import itemgetter
@@ -168,10 +169,15 @@ def test_idle_syphon_costs_one_receive_for_each_poll_and_queue(
             for queue in backlog.queues
         }
 
-    with make_syphon(poll=timedelta(seconds=3)):
+    poll = timedelta(seconds=3)
+    began = time.monotonic()
+    with make_syphon(poll=poll):
         wait_until(lambda: min(receives().values()) >= 3, "three polls of each queue")
         counts = receives()
+    polls = (time.monotonic() - began) / poll.total_seconds()
 
+    # A poll is counted when it ends, so there cannot be more than fit into the time.
+    assert max(counts.values()) <= polls
     # The polls of both queues start at the same time, and there are no other operations.
     assert max(counts.values()) - min(counts.values()) <= 1
     operations = {kind for (queue, kind) in backlog.secondary.meter() if queue in backlog.queues}

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from pairbus.backlog.dead_letter_source import DeadLetterSource, topic_of
-from pairbus.errors import AmqpError, ConfigurationError
+from pairbus.errors import AmqpError, ConfigurationError, EntityNotFound
 from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.entity_paths import normalize_path
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
@@ -24,7 +24,8 @@ def duplicate_windows(
     source: DeadLetterSource, usage: UsageRecorder = NO_USAGE
 ) -> dict[str, timedelta]:
     """Return the time window of duplicate detection for the entities whose dead letters return to
-    where they came from. Needs the Manage right. Raises ConfigurationError if it cannot be read."""
+    where they came from. Needs the Manage right. Raises EntityNotFound, and ConfigurationError if
+    it cannot be read."""
     origins = {entity: _origin(source, entity) for entity in source.entities}
     windows: dict[str, timedelta] = {}
     if source.in_backlog or source.ignore_duplicate_detection or not any(origins.values()):
@@ -39,6 +40,8 @@ def duplicate_windows(
                 is_queue = topic_of(entity) is None
                 read = administration.get_queue if is_queue else administration.get_topic
                 properties = read(origin)
+            except EntityNotFound:
+                raise
             except AmqpError as exc:
                 raise ConfigurationError(
                     f"It is not known if {origin!r} has duplicate detection, which would drop "

@@ -41,7 +41,10 @@ def _use_one(
     if section is not None:
         context.default_map = _defaults(section)
     elif configuration is not None:
-        context.default_map = {"secondary": partial(_select_one, configuration)}
+        # Missing namespaces are the reason to select a pairing. Some commands need no primary.
+        names = [param.name for param in context.command.params if param.required]
+        needed = {"secondary", *names} & {"primary", "secondary"}
+        context.default_map = dict.fromkeys(needed, partial(_select_one, configuration))
 
 
 def _use_all(

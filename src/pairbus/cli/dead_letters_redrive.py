@@ -28,7 +28,7 @@ from pairbus.cli.network_options import NetworkOptions
 from pairbus.cli.option_groups import with_option_groups
 from pairbus.cli.pairing_options import AsJson, Timeout
 from pairbus.cli.redrive_run import RedriveRun
-from pairbus.errors import ConfigurationError
+from pairbus.errors import ConfigurationError, EntityNotFound
 from pairbus.spark.usage import UsageRecorder
 
 EXAMPLE = (
@@ -86,7 +86,7 @@ def redrive(
     master: Annotated[
         str | None,
         typer.Option(
-            help="URL of a Spark master, whose workers need the package pairbus. By default Spark "
+            help="URL of a Spark master, or of a Spark Connect server (sc://…). By default Spark "
             "runs on this machine, in local mode."
         ),
     ] = None,
@@ -163,6 +163,8 @@ def _windows(err: Console, source: DeadLetterSource, usage: UsageRecorder) -> di
     """Return the time windows of duplicate detection. A dry run goes on if they cannot be read."""
     try:
         return duplicate_windows(source, usage)
+    except EntityNotFound:
+        return {}  # The peek that follows names the entity.
     except ConfigurationError as exc:
         print_warning(err, exc)
         return {}

@@ -56,6 +56,8 @@ class DrainScreen:
         self._printed: tuple[int, int | None] = (0, None)
         self._printed_at = -WINDOW_S
         self._errors: dict[str, str] = {}
+        self._wait_reasons: set[str] = set()
+        """The reasons that were printed. They may alternate, so each is printed once."""
 
     def __enter__(self) -> "DrainScreen":
         if self._out.is_terminal:
@@ -86,7 +88,7 @@ class DrainScreen:
         else:
             total = None if remaining is None else progress.total
             bar = ProgressBar(total=total, completed=progress.done, width=40)
-            top.add_row(self._spinner, bar, _progress(progress))
+            top.add_row(self._spinner, bar, _progress(progress.done, progress))
         lines = Table.grid(padding=(0, 2))
         for path in sorted({*status.moved, *status.errors})[:MAX_DESTINATIONS]:
             lines.add_row(
@@ -95,7 +97,10 @@ class DrainScreen:
                 f"{meter.rate(path):,.0f}/s",
                 Text(status.errors.get(path, ""), "yellow", no_wrap=True, overflow="ellipsis"),
             )
-        return Group(top, lines)
+        if status.wait_reason is None:
+            return Group(top, lines)
+        waiting = Text(f"  waiting: {status.wait_reason}", "yellow")
+        return Group(top, lines, waiting)
 
     def _print_lines(self, status: Any, progress: "DrainProgress", now: float) -> None:
         errors = dict(status.errors)
@@ -106,15 +111,20 @@ class DrainScreen:
         for subject in sorted(errors.keys() - self._errors.keys()):
             self._err.print(escape(f"{subject}: {errors[subject]}"))
         self._errors = errors
+        waiting = status.wait_reason
+        if waiting is not None and waiting not in self._wait_reasons:
+            self._wait_reasons.add(waiting)
+            self._err.print(escape(f"waiting: {waiting}"))
         totals = status.moved.total(), progress.remaining
         if now - self._printed_at < WINDOW_S or totals == self._printed or not any(totals):
             return
         self._printed, self._printed_at = totals, now
-        self._out.print(_progress(progress))
+        # Lines stay on the screen, so their numbers must not start again with another backlog.
+        self._out.print(_progress(status.moved.total(), progress))
 
 
-def _progress(progress: "DrainProgress") -> str:
-    parts = [f"{progress.done:,} moved"]
+def _progress(moved: int, progress: "DrainProgress") -> str:
+    parts = [f"{moved:,} moved"]
     if progress.remaining is not None:
         parts.append(f"{progress.remaining:,} remaining")
     parts.append(f"{progress.rate:,.0f}/s")

@@ -65,7 +65,8 @@ class RedriveRun:
             except PairbusError:
                 raise
             except Exception as exc:  # noqa: BLE001  any error of Spark
-                print_error(err, f"{error_summary(exc)} Nothing is lost; run it again.")
+                problem = error_summary(exc).removesuffix(".")
+                print_error(err, f"{problem}. Nothing is lost; run it again.")
                 return FAILED, False
         return self._report(out, err, outcome), outcome.finished
 

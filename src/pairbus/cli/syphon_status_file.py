@@ -35,9 +35,8 @@ def status_values(
 ) -> dict[str, Any]:
     """Return the values of one pairing. `ended` is how its syphon ended: drained, stopped, stuck or
     failed. None: it runs."""
-    from pairbus.syphon.progress import seconds_to_go
-
-    rate = progress.rate if status.running else 0.0
+    # A syphon that has ended needs no more time if nothing is left, and never gets there otherwise.
+    at_the_end = 0.0 if progress.remaining == 0 else None
     return {
         "running": status.running and ended is None,
         "ended": ended,
@@ -51,8 +50,8 @@ def status_values(
         "errors": status.errors,
         "throttled_sends": status.throttled_sends,
         "throttled_receives": status.throttled_receives,
-        "rate": rate,
-        "seconds_to_go": seconds_to_go(progress.remaining, rate, progress.arrivals),
+        "rate": progress.rate if status.running else 0.0,
+        "seconds_to_go": progress.seconds_to_go if status.running else at_the_end,
     }
 
 

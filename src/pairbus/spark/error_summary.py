@@ -12,6 +12,9 @@ _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 _MISSING_FILE = re.compile(
     r"ca_file '([^']+)'[^\n]*No such file|FileNotFoundError: \[Errno 2\][^\n]*: '([^']+)'"
 )
+_GRPC = re.compile(
+    r"RPC that terminated with:\s+status = StatusCode\.(\w+)\s+details = \"(.*)\"$", re.MULTILINE
+)
 
 
 def error_summary(error: object) -> str:
@@ -25,7 +28,10 @@ def error_summary(error: object) -> str:
     if pairbus_lines:
         return pairbus_lines[-1].partition(": ")[2] or pairbus_lines[-1]
     return (
-        _on_a_worker(text) or _python_error(lines) or (lines[0] if lines else type(error).__name__)
+        _on_a_worker(text)
+        or _grpc_error(text)
+        or _python_error(lines)
+        or (lines[0] if lines else type(error).__name__)
     )
 
 
@@ -46,6 +52,16 @@ def _on_a_worker(text: str) -> str | None:
             "and pandas there, or set PYSPARK_PYTHON to an interpreter that has them."
         )
     return None
+
+
+def _grpc_error(text: str) -> str | None:
+    """Return what an error of gRPC says, for a Spark Connect server."""
+    match = _GRPC.search(text)
+    if match is None:
+        return None
+    if match[1] == "UNAVAILABLE":
+        return f"The Spark Connect server cannot be reached: {match[2]}."
+    return match[2]
 
 
 def _missing_file(text: str) -> str | None:

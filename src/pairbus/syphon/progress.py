@@ -9,6 +9,9 @@ so that the time to go does not jump at each of them."""
 COUNT_WINDOW_S = 60.0
 """The time over which the messages that still arrive are measured."""
 MIN_COUNT_INTERVAL_S = 4.0
+QUIET_S = 5.0
+"""The time without progress after which a shorter time to go is no longer believed. Micro-batches
+and throttled namespaces pause for less."""
 
 
 def seconds_to_go(remaining: int | None, rate: float, arrivals: float = 0.0) -> float | None:
@@ -35,12 +38,14 @@ class DrainProgress:
     _removed: int = 0
     _removed_before: int = 0
     """Messages of earlier backlogs."""
+    _moved_at: float = 0.0
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
     _counts: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def add(self, now: float, removed: int) -> None:
         """Add the number of messages that were removed from the backlog so far."""
-        self._removed = max(removed, self._removed)
+        if removed > self._removed:
+            self._removed, self._moved_at = removed, now
         # Spark starts slowly: the time before the first message is not part of the rate.
         if self._samples and self._samples[-1][1] == self._samples[0][1] == self._removed:
             self._samples.clear()
@@ -91,8 +96,17 @@ class DrainProgress:
 
     @property
     def seconds_to_go(self) -> float | None:
-        """The time until the backlog is empty, or None if it is unknown."""
-        return seconds_to_go(self.remaining, self.rate, self.arrivals)
+        """The time until the backlog is empty, or None if it is unknown. It is unknown too while
+        nothing is moved for longer than the rest would take: locks may have to expire first."""
+        seconds = seconds_to_go(self.remaining, self.rate, self.arrivals)
+        if self.remaining and seconds is not None and self._quiet_s > max(QUIET_S, seconds):
+            return None
+        return seconds
+
+    @property
+    def _quiet_s(self) -> float:
+        """The time since the last message was removed."""
+        return self._samples[-1][0] - self._moved_at if self._samples else 0.0
 
     def _update_total(self) -> None:
         if self.remaining is not None:

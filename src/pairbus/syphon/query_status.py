@@ -31,7 +31,11 @@ def query_state(query: StreamingQuery) -> QueryState:
         exception = query.exception()
         running = query.isActive
     except Exception as exc:  # noqa: BLE001  Py4J, sockets and gRPC have errors of their own
-        return QueryState(False, f"Spark ended or cannot be reached any more: {error_summary(exc)}")
+        return QueryState(
+            False,
+            f"Spark ended or cannot be reached any more ({error_summary(exc)}). Nothing is lost; "
+            "start the syphon again.",
+        )
     return QueryState(running, None if exception is None else str(exception))
 
 

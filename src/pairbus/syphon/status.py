@@ -61,6 +61,9 @@ class SyphonStatus:
     """The error that ended the query."""
     paused: bool = False
     """An operator has paused the syphon. A paused syphon is healthy."""
+    wait_reason: str | None = None
+    """The reason why messages wait at the moment, such as locks of another receiver or a primary
+    that cannot be reached. None: they do not wait, or the reason is not known."""
     drained: bool
     """A run with `once` has ended, and a peek of every backlog queue showed that no message is left
     that should be moved."""
@@ -99,6 +102,7 @@ def combine(
         unreadable=reader.error,
         failure=failure,
         paused=running and reader.paused,
+        wait_reason=reader.remaining if running else None,
         drained=failure is None and reader.drained,
     )
 

@@ -112,15 +112,16 @@ def test_number_of_queues_comes_from_the_variable(backlog: Backlog) -> None:
     assert "--backlog-queues is 1, but backlog queue 1 exists too" in result.stdout
 
 
+@pytest.mark.parametrize("command", [("backlog", "list"), ("status",)], ids=" ".join)
 def test_several_pairings_need_a_choice_unless_the_namespaces_are_given(
-    backlog: Backlog, folder: Path
+    backlog: Backlog, folder: Path, command: tuple[str, ...]
 ) -> None:
     text = section(backlog) + section(backlog, "bills").replace("THE_SECONDARY", "NOT_SET")
     (folder / "pairbus.toml").write_text(text)
 
-    without = run_here("backlog", "list", **variables(backlog))
-    chosen = run_here("backlog", "list", "--pairing", "orders", **variables(backlog))
-    given = run_here("backlog", "list", *backlog.arguments, **backlog.variables)
+    without = run_here(*command, **variables(backlog))
+    chosen = run_here(*command, "--pairing", "orders", **variables(backlog))
+    given = run_here(*command, *backlog.arguments, **backlog.variables)
 
     assert (without.exit_code, without.stderr) == (
         2,

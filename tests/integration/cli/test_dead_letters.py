@@ -322,6 +322,18 @@ def test_wrong_input_is_named(
     assert (result.exit_code, text in result.output) == (status, True), result.output
 
 
+def test_dry_run_for_a_missing_entity_says_only_that(
+    namespaces: tuple[LocalNamespace, LocalNamespace], state: dict[str, str]
+):
+    variables = {**state, "PAIRBUS_PRIMARY": namespaces[0].connection_string}
+
+    result = run_here("dead-letters", "redrive", "--entity", "nothing", "--dry-run", **variables)
+
+    assert result.exit_code == FAILED
+    assert "has no queue or subscription 'nothing'" in result.output
+    assert "duplicate detection" not in result.output
+
+
 def test_time_range_chooses_by_the_enqueued_time(letters: DeadLetters, state: dict[str, str]):
     letters.put(numbered(2))
 

@@ -22,6 +22,7 @@ class Status:
     errors: dict[str, str] = field(default_factory=dict)
     unreadable: str | None = None
     paused: bool = False
+    wait_reason: str | None = None
 
 
 def drain_screen(*, terminal: bool = True) -> tuple[DrainScreen, io.StringIO, io.StringIO]:
@@ -89,6 +90,18 @@ def test_panel_without_progress_shows_the_reason():
     assert unreadable[0].endswith("the backlog cannot be read")
 
 
+def test_reason_why_messages_wait_is_shown():
+    status = Status(moved=Counter(a=1), wait_reason="another receiver has locked [5]")
+
+    assert panel(status, 5, RateMeter())[-1] == "  waiting: another receiver has locked [5]"
+
+    screen, _, err = drain_screen(terminal=False)
+    with screen:
+        for second, text in enumerate((status.wait_reason, None, status.wait_reason)):
+            screen.show(Status(wait_reason=text), progress_of(1, 5), RateMeter(), second)
+    assert err.getvalue() == "waiting: another receiver has locked [5]\n"
+
+
 def test_panel_shows_a_limited_number_of_destinations():
     status = Status(moved=Counter({f"path-{n}": 1 for n in range(100)}))
 
@@ -143,7 +156,21 @@ def test_panel_of_another_backlog_starts_at_zero():
 
     progress.add_count(12.0, 500, 200)
     screen._out.print(screen.panel(status, progress, meter))
-    assert "0 moved, 200 remaining" in out.getvalue()
+    assert " 0 moved, 200 remaining" in out.getvalue()
+
+
+def test_lines_of_another_backlog_continue_the_numbers():
+    screen, out, _ = drain_screen(terminal=False)
+    progress, meter, status = progress_of(500, 0), RateMeter(), Status(Counter(orders=500))
+    with screen:
+        progress.add_count(11.0, 500, 0)
+        screen.show(status, progress, meter, 11.0)
+        progress.add_count(18.0, 500, 200)
+        screen.show(status, progress, meter, 18.0)
+
+    first, second = out.getvalue().splitlines()
+    assert first.startswith("500 moved, 0 remaining")
+    assert second.startswith("500 moved, 200 remaining")
 
 
 def test_pause_is_shown_instead_of_the_progress():

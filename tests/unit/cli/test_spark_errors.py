@@ -25,6 +25,24 @@ def test_summary_is_the_most_informative_line(text: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "summary"),
+    [
+        ("UNAVAILABLE", 'The Spark Connect server cannot be reached: refused by "x".'),
+        ("INTERNAL", 'refused by "x"'),
+    ],
+)
+def test_error_of_spark_connect_is_its_details(status: str, summary: str) -> None:
+    text = (
+        "<_InactiveRpcError of RPC that terminated with:\n"
+        f"\tstatus = StatusCode.{status}\n"
+        '\tdetails = "refused by "x""\n'
+        '\tdebug_error_string = "refused"\n>'
+    )
+
+    assert error_summary(RuntimeError(text)) == summary
+
+
+@pytest.mark.parametrize(
     ("cause", "summary"),
     [
         (

@@ -83,6 +83,31 @@ def test_file_of_an_older_version_has_no_throttled_operations() -> None:
     assert parse_syphon_status(values | {"rate": 0, "time": 0.0}, 0.0).throttled is None
 
 
+def test_time_to_go_that_has_passed_without_progress_is_null() -> None:
+    progress = DrainProgress()
+    progress.add_count(0.0, 0, 110)
+    times = []
+    for second, removed in enumerate([0, 100, *[100] * 6]):
+        progress.add(second, removed)
+        times.append(status_values(initial_status(), progress)["seconds_to_go"])
+
+    assert times[1] == pytest.approx(0.1)
+    assert times[-1] is None
+
+
+@pytest.mark.parametrize(("remaining", "seconds"), [(0, 0.0), (5, None)])
+def test_time_to_go_of_a_syphon_that_has_ended(remaining: int, seconds: float | None) -> None:
+    progress = DrainProgress()
+    progress.add(0.0, 0)
+    progress.add_count(0.0, 0, 10 + remaining)
+    progress.add(1.0, 10)
+    ended = replace(initial_status(), running=False)
+
+    values = status_values(ended, progress, "stopped")
+
+    assert (values["remaining"], values["seconds_to_go"]) == (remaining, seconds)
+
+
 def pairing_values(removed: int, count: int | None, ended: str | None = None) -> dict[str, Any]:
     """Return the values of a pairing that removed messages in 2 seconds."""
     status = replace(

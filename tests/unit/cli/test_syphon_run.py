@@ -135,7 +135,7 @@ def test_run_without_executors_fails_after_the_timeout(
 def test_spark_that_was_killed_is_an_error_without_a_traceback(
     syphon: FakeSyphon, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failure = "Spark ended or cannot be reached any more: [Errno 111] Connection refused"
+    failure = "Spark ended or cannot be reached any more ([Errno 111] Connection refused)."
     syphon.final = replace(
         initial_status(), running=False, healthy=False, failure=failure, problem=failure
     )

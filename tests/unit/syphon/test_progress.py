@@ -53,6 +53,26 @@ def test_pauses_of_a_throttled_drain_hardly_change_the_time_to_go():
     assert max(times) < 0.1
 
 
+def test_time_to_go_is_unknown_while_the_rest_cannot_be_moved():
+    progress = DrainProgress()
+    progress.add(0.0, 0)
+    progress.add_count(0.0, 0, 10_500)
+    for second in range(1, 11):
+        progress.add(second, 1000 * second)
+    assert progress.seconds_to_go == pytest.approx(0.5)
+
+    for second in range(11, 16):
+        progress.add(second, 10_000)
+        assert progress.seconds_to_go is not None
+    progress.add(16, 10_000)
+    assert progress.seconds_to_go is None
+
+    progress.add(17, 10_100)
+    assert progress.seconds_to_go is not None
+    progress.add(18, 10_500)
+    assert progress.seconds_to_go == 0.0
+
+
 def test_arrivals_follow_from_two_counts():
     progress = DrainProgress()
     for second in range(31):

@@ -47,6 +47,7 @@ def test_spark_that_cannot_be_reached_is_a_failure_and_the_last_reports_stay() -
 
     assert query_state(query) == QueryState(
         False,
-        "Spark ended or cannot be reached any more: [Errno 111] Connection refused",
+        "Spark ended or cannot be reached any more ([Errno 111] Connection refused). Nothing is "
+        "lost; start the syphon again.",
     )
     assert ProgressReports(query).read() == (ReaderStatus(), WriterStatus())

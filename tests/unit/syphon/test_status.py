@@ -143,6 +143,15 @@ def test_status_combines_those_of_reader_and_writer():
     assert (failed.failure, failed.drained) == ("out of memory", False)
 
 
+def test_reason_why_messages_wait_is_in_the_status_while_it_runs():
+    reader = ReaderStatus().update(START, waiting=True, remaining="2 are locked")
+
+    running = combine(reader, WriterStatus(), running=True, failure=None, problem=None)
+    ended = combine(reader, WriterStatus(), running=False, failure=None, problem=None)
+
+    assert (running.wait_reason, ended.wait_reason) == ("2 are locked", None)
+
+
 @pytest.mark.rule("Y12")
 def test_paused_syphon_is_healthy_and_has_its_whole_time_after_the_pause():
     reader = ReaderStatus().update(START, waiting=True)
