@@ -78,13 +78,17 @@ def count() -> list[CountedPath]:
 
 def figures_of(paths: Sequence[CountedPath]) -> dict[str, float]:
     """Return the instructions of each path for a message, in loops of the reference. Those of its
-    baseline are deducted."""
+    baseline are deducted. A baseline is not our code, and has no figure."""
     counts = {path.name: path.per_message for path in paths}
-    unit = counts.pop(REFERENCE)
-    baselines = {path.name: counts[path.baseline] for path in paths if path.baseline is not None}
+    left_out = {REFERENCE, *(path.baseline for path in paths)}
     return {
-        name: round((per_message - baselines.get(name, 0)) / unit, 2)
-        for name, per_message in counts.items()
+        path.name: round(
+            (path.per_message - (counts[path.baseline] if path.baseline is not None else 0))
+            / counts[REFERENCE],
+            2,
+        )
+        for path in paths
+        if path.name not in left_out
     }
 
 

@@ -10,7 +10,7 @@ class HotPath:
     and it uses no network."""
 
     name: str
-    work: Callable[[], object]
+    work: Callable[[], None]
     messages: int
     """The number of messages of one call of `work`."""
     baseline: str | None = None
