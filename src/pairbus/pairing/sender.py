@@ -53,7 +53,8 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
             if sent:
                 return
         elif (batch := self._direct_batch(messages)) is not None:
-            stored, queue_failure = self._send_to_backlog(batch, self._backlog_timeout_s(timeout))
+            deadline = started_at + self._backlog_timeout_s(timeout)
+            stored, queue_failure = self._send_to_backlog(batch, deadline)
             if stored:
                 return
         call = self._call_since(started_at, timeout)
@@ -95,16 +96,17 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
         return True, None
 
     def _send_to_backlog(
-        self, batch: DirectBatch, timeout_s: float
+        self, batch: DirectBatch, deadline: float
     ) -> tuple[bool, QueueFailure | None]:
         """Send to a backlog queue over an open link. Return whether it accepted the messages and,
         if not, the failure for the operation to handle."""
-        links, queue = self._links, batch.queue
-        if not links.lock.acquire(timeout=timeout_s):
+        links, queue, now = self._links, batch.queue, self._pairing.now
+        if not links.lock.acquire(timeout=max(0.0, deadline - now())):
             return False, None
         try:
             sender = links.backlog_sender(queue)
-            if sender is None:
+            timeout_s = deadline - now()
+            if sender is None or timeout_s <= 0:
                 return False, None
             send = partial(send_payloads, payloads=batch.payloads, traced=False)
             try:
