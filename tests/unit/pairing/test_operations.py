@@ -757,6 +757,116 @@ def test_busy_queue_is_not_pulled_and_the_error_is_raised(
     assert event.error is BUSY
 
 
+# Sends over an open link, without an operation.
+
+
+@pytest.fixture
+def operations_started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The messages of the sends for which an operation is started from now on."""
+    started: list[Any] = []
+    send = operations.send
+
+    def record(call: Any, messages: Any, *args: Any) -> Any:
+        started.append(messages)
+        return send(call, messages, *args)
+
+    monkeypatch.setattr(operations, "send", record)
+    return started
+
+
+@pytest.mark.rule("S4", "S6")
+@pytest.mark.parametrize("number", [1, 3])
+def test_send_over_an_open_link_is_stored_without_an_operation(
+    failed_over: PairingHarness,
+    used_queue: FakeSender,
+    operations_started: list[Any],
+    number: int,
+) -> None:
+    messages = [message(str(index)) for index in range(2, 2 + number)]
+    before = failed_over.orders.counters.stored
+
+    failed_over.send(messages if number > 1 else messages[0])
+
+    assert operations_started == []
+    assert failed_over.called() == [used_queue.name]
+    assert failed_over.timeouts() == [30]  # half of the time is kept for other queues
+    assert ids(failed_over.stored()) == ["1", *(str(index) for index in range(2, 2 + number))]
+    assert failed_over.orders.counters.stored == before + number
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        lambda harness, used: harness.pairing.backlog.pull(
+            next(queue for queue in QUEUES if queue != used.name), BROKEN
+        ),
+        lambda harness, used: harness.pairing.secondary_host.unreachable(
+            used.name, DOWN, began=harness.clock
+        ),
+        lambda harness, used: setattr(used, "opened", False),
+        lambda harness, used: harness.links()._backlog.clear(),
+    ],
+    ids=["another queue is pulled", "the host is down", "the link is lost", "there is no link"],
+)
+def test_send_needs_an_operation_if_the_backlog_is_not_in_order(
+    failed_over: PairingHarness,
+    used_queue: FakeSender,
+    operations_started: list[Any],
+    disturb: Callable[[PairingHarness, FakeSender], None],
+) -> None:
+    disturb(failed_over, used_queue)
+
+    with suppress(SendUnavailable):
+        failed_over.send(message("2"))
+
+    assert len(operations_started) == 1
+
+
+@pytest.mark.rule("S5", "S8")
+@pytest.mark.parametrize("size", [70 * KB, 300 * KB])
+def test_size_of_a_large_message_is_checked_by_an_operation(
+    failed_over: PairingHarness, used_queue: FakeSender, operations_started: list[Any], size: int
+) -> None:
+    with suppress(MessageTooLargeForBacklog):
+        failed_over.send(sized("2", size))
+
+    assert len(operations_started) == 1
+
+
+@pytest.mark.rule("S5", "S11")
+def test_lost_answer_over_an_open_link_is_reported(
+    failed_over: PairingHarness, used_queue: FakeSender
+) -> None:
+    used_queue.send_error, used_queue.loses_answers = BROKEN, True
+    for queue in QUEUES:
+        if queue != used_queue.name:
+            failed_over.backlog[queue].send_error = BROKEN
+
+    with pytest.raises(SendUnavailable) as caught:
+        failed_over.send(message("2"))
+
+    assert outcomes_of(caught.value) == [NOT_KNOWN]
+    assert failed_over.called()[0] == used_queue.name
+    assert failed_over.called().count(used_queue.name) == 1
+    assert failed_over.pulled() == set(QUEUES)
+    assert failed_over.orders.counters.failed[FailureKind.UNAVAILABLE] == 1
+
+
+@pytest.mark.rule("S2a")
+def test_interruption_of_a_send_over_an_open_link_discards_the_link(
+    failed_over: PairingHarness, used_queue: FakeSender
+) -> None:
+    used_queue.send_error = KeyboardInterrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        failed_over.send(message("2"))
+
+    assert not used_queue.opened
+    assert failed_over.links().backlog_limits(used_queue.name) is None
+    assert not failed_over.links().lock.locked()
+
+
 # Rejected messages, and failures of queues.
 
 
