@@ -9,7 +9,7 @@ TIER_CELLS := primary/kill/filling worker/kill/draining
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tiers soak lint format wheel bench performance docs rules fuzz sdk-suite clean setup-demo setup-test
+.PHONY: help demo test test-tiers soak lint format wheel bench instructions performance docs rules fuzz sdk-suite clean setup-demo setup-test
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ wheel: setup-demo ## Build the wheel and test it in an empty environment
 
 bench: setup-test ## Run all benchmarks; ARGS=emulator selects one
 	@$(PY) -m benchmarks $(ARGS); status=$$?; $(PY) -m scripts.performance; exit $$status
+
+instructions: setup-test ## Check the instructions of hot paths; ARGS="--keep" keeps the new figures
+	@$(PY) -m benchmarks.hot_paths.guard $(ARGS)
 
 performance: setup-test ## Generate docs/performance.md from the last benchmark results
 	@$(PY) -m scripts.performance

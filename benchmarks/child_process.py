@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -10,13 +10,21 @@ from typing import Self
 class ChildProcess:
     """Starts the process, exchanges lines with it, and ends it."""
 
-    def __init__(self, module: str, *arguments: str, tool: Sequence[str] = ()) -> None:
-        """`tool` is a command that runs the process, such as valgrind."""
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        tool: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`tool` is a command that runs the process, such as valgrind. `environment` replaces that
+        of this process."""
         self._process = subprocess.Popen(
             [*tool, sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=environment,
         )
 
     @property

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from azure.servicebus import ServiceBusMessage
 
-from benchmarks.pairing import BODY, FAST, NamespaceAddress, paired
+from benchmarks.pairing import FAST, NamespaceAddress, paired
+from benchmarks.send_rounds import BODY
 
 COUNTED = "PyObject_Dir"
 """The C function of `dir`."""

@@ -1,14 +1,16 @@
 """Measurement and comparison: all contenders of a figure run in turns, in one run.
 
 A case is a function that runs one round of a contender and returns its time and its number of
-messages. The fastest round counts, because noise can only add time. Ratios can be compared between
+messages. The fastest round counts, because noise can only add time; where rounds differ by more
+than the contenders do, the median counts, and the spread is shown. Ratios can be compared between
 machines. A ratio above 1 means that pairbus is better. An aim is the target of a figure: a ratio to
 the first other contender, or a value in the unit of the figure.
 """
 
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
@@ -40,6 +42,7 @@ class Unit:
 
 
 MICROSECONDS = Unit("µs per message")
+CPU_MICROSECONDS = Unit("CPU µs per message", digits=1)
 RATE = Unit("messages per second", more_is_better=True, digits=0)
 MEGABYTES = Unit("MB", digits=0)
 MILLISECONDS_99 = Unit("ms, 99th percentile of a call")
@@ -67,6 +70,8 @@ class Figure:
     remark: str = ""
     aim_is_value: bool = False
     """The aim is a value in the unit of the figure, not a ratio."""
+    spread: tuple[float, float] | None = None
+    """The quartiles of the ratios of all rounds, if the values are medians."""
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -92,7 +97,14 @@ class Figure:
         """The measured ratio or value, to be compared with the aim."""
         if self.aim_is_value:
             return self.unit.format(self.values[OURS])
-        return "" if self.aim_contender is None else format_ratio(self.ratios[self.aim_contender])
+        return "" if self.aim_contender is None else self.format_ratio(self.aim_contender)
+
+    def format_ratio(self, contender: str) -> str:
+        """Return the ratio to a contender as text, with its spread if it is known."""
+        ratio = format_ratio(self.ratios[contender])
+        if self.spread is None:
+            return ratio
+        return f"{ratio} ({' to '.join(map(format_ratio, self.spread))})"
 
     @property
     def met(self) -> bool | None:
@@ -113,8 +125,11 @@ class Figure:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Figure":
-        values = {name: data[name] for name in cls.__slots__ if name != "unit"}
-        return cls(unit=Unit(**data["unit"]), **values)
+        values = {name: data[name] for name in cls.__slots__ if name in data}
+        values["unit"] = Unit(**data["unit"])
+        if data.get("spread") is not None:
+            values["spread"] = tuple(data["spread"])
+        return cls(**values)
 
 
 def timed(work: Callable[[], int]) -> Timed:
@@ -145,6 +160,23 @@ def compare(
     return Figure(name, best, unit, aim, dict(notes or {}), remark, aim_is_value)
 
 
+def medians(
+    name: str,
+    unit: Unit,
+    ours: Sequence[float],
+    others: Sequence[float],
+    *,
+    contender: str,
+    aim: float | None = None,
+    remark: str = "",
+) -> Figure:
+    """Return the medians of two contenders that ran in turns, with the spread of their ratio."""
+    ratios = [unit.ratio(first, second) for first, second in zip(ours, others, strict=True)]
+    low, _, high = quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    values = {OURS: median(ours), contender: median(others)}
+    return Figure(name, values, unit, aim, remark=remark, spread=(low, high))
+
+
 def format_ratio(ratio: float) -> str:
     return f"{ratio:.{1 if ratio >= 10 else 2}f}"
 
@@ -166,10 +198,10 @@ def rows(figures: Iterable[Figure]) -> list[tuple[str, ...]]:
             (
                 other,
                 figure.unit.format(figure.values[other]),
-                format_ratio(ratio),
+                figure.format_ratio(other),
                 _aim_and_verdict(figure) if number == 0 and figure.aim_contender else "",
             )
-            for number, (other, ratio) in enumerate(figure.ratios.items())
+            for number, other in enumerate(figure.ratios)
         ]
         comparisons += [
             (other, note, "", "") for other, note in figure.notes.items() if other != OURS

@@ -1,36 +1,42 @@
 """Paired senders compared with those of the plain SDK, and the duration of a failover.
 
 Two namespaces run in separate processes. Both contenders send to the same queue, in turns. In
-failover, the paired sender sends to the backlog, and the plain one sends to an ordinary queue.
+failover, the paired sender sends to the backlog, and the plain one sends to an ordinary queue. CPU
+time is that of the process that sends. Unlike a rate, it hardly changes when other programs run.
 """
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from math import inf
-from time import perf_counter
-from typing import Any
+from time import perf_counter, sleep
+from typing import Any, Protocol
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 import pairbus.aio
-from benchmarks.harness import MILLISECONDS_99, OURS, RATE, SECONDS, Figure
+from benchmarks.harness import (
+    CPU_MICROSECONDS,
+    MILLISECONDS_99,
+    OURS,
+    RATE,
+    SECONDS,
+    Figure,
+    medians,
+)
+from benchmarks.send_rounds import ALL_WORK, BODY, Contender, gathered, tasks, threads
 from pairbus import SendAvailabilityOptions, pair_namespace
 from pairbus.emulator import EmulatorProcess
+from pairbus.events import PathStatus
 
 PLAIN = "plain SDK"
-BODY = b"x" * 200
-SENDS, BATCHES, BATCH = 600, 20, 100
-THREADS = (1, 8)
-ROUNDS = 6
+SENDERS = (1, 8)
 FAST: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.1}
-AIM = 0.98
-PROPERTIES: Any = {"tenant": "contoso", "priority": 3, "express": True}
+AIM, FAILOVER_AIM = 0.98, 0.95
+FAILOVER_INTERVAL_S = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,196 +78,237 @@ def paired(
 
 
 def options_of(secondary: NamespaceAddress, **options: Any) -> SendAvailabilityOptions:
-    return SendAvailabilityOptions(
-        secondary=secondary.connection_string,
-        primary_name="bench",
-        failover_interval=timedelta(),
-        check_duplicate_detection=False,
-        **options,
-    )
+    defaults: dict[str, Any] = {
+        "secondary": secondary.connection_string,
+        "primary_name": "bench",
+        "failover_interval": timedelta(),
+        "check_duplicate_detection": False,
+    }
+    return SendAvailabilityOptions(**(defaults | options))
 
 
 def figures(rounds: int) -> list[Figure]:
-    rounds = min(rounds, ROUNDS)
-    result = []
+    result: list[Figure] = []
     with ExitStack() as stack:
         primary, secondary = (stack.enter_context(namespace()) for _ in range(2))
-        paired_client = stack.enter_context(paired(primary, secondary, **FAST))
-        plain_client = stack.enter_context(primary.client(**FAST))
-        for threads in THREADS:
-            clients = {OURS: paired_client, PLAIN: plain_client}
-            for name, work in (
-                ("single sends", send_singles),
-                ("single sends with application properties", send_with_properties),
-                ("batched sends", send_batches),
-            ):
-                result += compare(
-                    f"{name}, {counted(threads, 'thread')}", clients, threads, rounds, work
-                )
-        result += compare_async(primary, secondary, rounds)
+        flavours = [
+            stack.enter_context(sync_pairing(primary, secondary)),
+            stack.enter_context(async_pairing(primary, secondary)),
+        ]
+        for flavour in flavours:
+            for senders in SENDERS:
+                result += compare(flavour, "healthy", senders, primary, rounds)
         primary.emulator.kill()
-        secondary_client = stack.enter_context(secondary.client(**FAST))
-        with paired_client.get_queue_sender("orders") as sender:
-            sender.send_messages(ServiceBusMessage(BODY))  # starts the failover
-        clients = {OURS: paired_client, PLAIN: secondary_client}
-        for threads in THREADS:
-            name = f"in failover, single, {counted(threads, 'thread')}"
-            result += compare(name, clients, threads, rounds, send_singles, aim=None)
-            name = f"in failover, batched, {counted(threads, 'thread')}"
-            result += compare(name, clients, threads, rounds, send_batches, aim=None)
-    return [*result, first_stored("SDK's default retries", {}), first_stored("fast retries", FAST)]
+        for flavour in flavours:
+            flavour.fail_over()
+            for senders in SENDERS:
+                result += compare(flavour, "in failover", senders, secondary, rounds)
+    return [
+        *result,
+        first_stored("SDK's default retries", {}),
+        first_stored("fast retries", FAST),
+        first_send_in_failover(sync_pairing),
+        first_send_in_failover(async_pairing),
+    ]
+
+
+def compare(
+    flavour: "Flavour", state: str, senders: int, plain: NamespaceAddress, rounds: int
+) -> list[Figure]:
+    """Compare some senders of each contender: throughput, the 99th percentile of a call, and CPU
+    time. The rounds of both run in turns, and medians count."""
+    result = []
+    with flavour.contenders(senders, plain) as (ours, others):
+        for work in ALL_WORK:
+            pairs = []
+            for number in range(rounds + 1):
+                first, second = (ours, others) if number % 2 else (others, ours)
+                pair = first(work), second(work)
+                if number > 0:  # the first round warms up
+                    pairs.append(pair if number % 2 else pair[::-1])
+            name = f"{state}, {flavour.name}, {work.name}, {counted(senders, flavour.noun)}"
+            aim = AIM if state == "healthy" else FAILOVER_AIM
+            for unit, value in (
+                (RATE, lambda measured: measured.rate),
+                (MILLISECONDS_99, lambda measured: measured.percentile_ms),
+                (CPU_MICROSECONDS, lambda measured: measured.cpu_us),
+            ):
+                result.append(
+                    medians(
+                        name,
+                        unit,
+                        [value(ours_round) for ours_round, _ in pairs],
+                        [value(plain_round) for _, plain_round in pairs],
+                        contender=PLAIN,
+                        aim=aim,
+                    )
+                )
+    return result
 
 
 def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-Work = Callable[[Any, list[float]], int]
+class Flavour(Protocol):
+    """A pairing of one flavour of the SDK, and its senders."""
+
+    name: str
+    noun: str
+    """A thread or a task: each sender has one."""
+
+    def contenders(
+        self, senders: int, plain: NamespaceAddress
+    ) -> AbstractContextManager[tuple[Contender, Contender]]:
+        """Open as many senders of the pairing, and of the plain SDK to a namespace."""
+
+    def fail_over(self) -> None:
+        """Send a message to a primary that is down, which starts the failover."""
+
+    def first_send_in_failover(self, secondary: NamespaceAddress) -> tuple[float, float]:
+        """Send to a primary that is down, until the path has failed over. Return the time of the
+        first send in failover, and of the first send of an SDK sender to the secondary."""
 
 
-def send_singles(sender: Any, call_times: list[float]) -> int:
-    return send_each(sender, call_times, None)
+class SyncFlavour:
+    """The synchronous flavour."""
 
+    name, noun = "sync", "thread"
 
-def send_with_properties(sender: Any, call_times: list[float]) -> int:
-    return send_each(sender, call_times, PROPERTIES)
+    def __init__(self, client: Any) -> None:
+        self._client = client
 
+    @contextmanager
+    def contenders(
+        self, senders: int, plain: NamespaceAddress
+    ) -> Iterator[tuple[Contender, Contender]]:
+        with ExitStack() as stack:
+            plain_client = stack.enter_context(plain.client(**FAST))
+            both = [
+                [client.get_queue_sender("orders") for _ in range(senders)]
+                for client in (self._client, plain_client)
+            ]
+            for sender in (*both[0], *both[1]):
+                stack.enter_context(closing(sender))
+                sender.send_messages(ServiceBusMessage(BODY))
+            yield threads(both[0]), threads(both[1])
 
-def send_each(sender: Any, call_times: list[float], properties: Any) -> int:
-    for _ in range(SENDS):
-        message = ServiceBusMessage(BODY, application_properties=properties)
-        start = perf_counter()
-        sender.send_messages(message)
-        call_times.append(perf_counter() - start)
-    return SENDS
-
-
-def send_batches(sender: Any, call_times: list[float]) -> int:
-    for _ in range(BATCHES):
-        batch = sender.create_message_batch()
-        for _ in range(BATCH):
-            batch.add_message(ServiceBusMessage(BODY))
-        start = perf_counter()
-        sender.send_messages(batch)
-        call_times.append(perf_counter() - start)
-    return BATCHES * BATCH
-
-
-def compare_async(
-    primary: NamespaceAddress, secondary: NamespaceAddress, rounds: int
-) -> list[Figure]:
-    """Compare the asynchronous senders, with one task and with several."""
-    result = []
-    for tasks in THREADS:
-        for name, properties in (
-            ("async single sends", None),
-            ("async single sends with application properties", PROPERTIES),
-        ):
-            best = Best()
-            for number in range(rounds):
-                contenders = [OURS, PLAIN] if number % 2 else [PLAIN, OURS]
-                for contender in contenders:
-                    secondary_address = secondary if contender == OURS else None
-                    work = send_async(primary, secondary_address, tasks, properties)
-                    best.add(contender, *asyncio.run(work))
-            result += best.figures(f"{name}, {counted(tasks, 'task')}", AIM)
-    return result
-
-
-async def send_async(
-    primary: NamespaceAddress, secondary: NamespaceAddress | None, tasks: int, properties: Any
-) -> tuple[int, float, list[float]]:
-    """Send in tasks with a sender each, and return messages, seconds and the time of each call.
-    Without a secondary, the senders are those of the SDK."""
-    call_times: list[float] = []
-    async with AsyncExitStack() as stack:
-        client: Any = AsyncServiceBusClient.from_connection_string(
-            primary.connection_string, **FAST
-        )
-        await stack.enter_async_context(client)
-        if secondary is not None:
-            paired_client = await pairbus.aio.pair_namespace(client, options_of(secondary))
-            client = await stack.enter_async_context(paired_client)
-        senders = [
-            await stack.enter_async_context(client.get_queue_sender("orders")) for _ in range(tasks)
-        ]
-        for sender in senders:
-            await sender.send_messages(ServiceBusMessage(BODY))
-
-        async def send(sender: Any) -> None:
-            for _ in range(SENDS):
-                message = ServiceBusMessage(BODY, application_properties=properties)
-                start = perf_counter()
-                await sender.send_messages(message)
-                call_times.append(perf_counter() - start)
-
-        start = perf_counter()
-        await asyncio.gather(*(send(sender) for sender in senders))
-        seconds = perf_counter() - start
-    return tasks * SENDS, seconds, call_times
-
-
-class Best:
-    """The best throughput and the best 99th percentile of one call, for each contender."""
-
-    def __init__(self) -> None:
-        self._rates: dict[str, float] = {}
-        self._percentiles: dict[str, float] = {}
-
-    def add(self, contender: str, messages: int, seconds: float, call_times: list[float]) -> None:
-        rate = messages / seconds
-        self._rates[contender] = max(self._rates.get(contender, 0), rate)
-        percentile = sorted(call_times)[int(len(call_times) * 0.99)] * 1000
-        self._percentiles[contender] = min(self._percentiles.get(contender, inf), percentile)
-
-    def figures(self, name: str, aim: float | None) -> list[Figure]:
-        return [
-            Figure(name, self._rates, RATE, aim),
-            Figure(name, self._percentiles, MILLISECONDS_99, aim),
-        ]
-
-
-def compare(
-    name: str,
-    clients: dict[str, Any],
-    threads: int,
-    rounds: int,
-    work: Work,
-    aim: float | None = AIM,
-) -> list[Figure]:
-    """Compare throughput and the 99th percentile of one call, of the best round of each."""
-    best = Best()
-    for number in range(rounds):
-        contenders = list(clients.items())
-        for contender, client in contenders if number % 2 else reversed(contenders):
-            best.add(contender, *run(client, threads, work))
-    return best.figures(name, aim)
-
-
-def run(client: Any, threads: int, work: Work) -> tuple[int, float, list[float]]:
-    """Send in threads with a sender each. Return messages, seconds and the time of each call."""
-    call_times: list[float] = []
-    counts: list[int] = []
-    ends: list[float] = []
-    ready = threading.Barrier(threads + 1)
-
-    def send() -> None:
-        with client.get_queue_sender("orders") as sender:
+    def fail_over(self) -> None:
+        with self._client.get_queue_sender("orders") as sender:
             sender.send_messages(ServiceBusMessage(BODY))
-            ready.wait()
-            counts.append(work(sender, call_times))
-            ends.append(perf_counter())  # the SDK takes up to a second to close
 
-    workers = [threading.Thread(target=send) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    ready.wait()
-    start = perf_counter()
-    for worker in workers:
-        worker.join()
-    seconds = max(ends) - start
-    assert len(counts) == threads, "a sender failed"
-    return sum(counts), seconds, call_times
+    def first_send_in_failover(self, secondary: NamespaceAddress) -> tuple[float, float]:
+        with ExitStack() as stack:
+            sender = stack.enter_context(closing(self._client.get_queue_sender("orders")))
+            plain_client = stack.enter_context(secondary.client(**FAST))
+            plain = stack.enter_context(closing(plain_client.get_queue_sender("orders")))
+            with suppress(ServiceBusError):
+                sender.send_messages(ServiceBusMessage(BODY))
+            sleep(FAILOVER_INTERVAL_S + 1)
+            assert self._client.status().paths["orders"].status is PathStatus.FAILOVER
+            times = []
+            for each in (sender, plain):
+                start = perf_counter()
+                each.send_messages(ServiceBusMessage(BODY))
+                times.append(perf_counter() - start)
+        return times[0], times[1]
+
+
+class AsyncFlavour:
+    """The asynchronous flavour, in an event loop of its own."""
+
+    name, noun = "async", "task"
+
+    def __init__(self, client: Any, runner: asyncio.Runner) -> None:
+        self._client = client
+        self._runner = runner
+
+    @contextmanager
+    def contenders(
+        self, senders: int, plain: NamespaceAddress
+    ) -> Iterator[tuple[Contender, Contender]]:
+        run = self._runner.run
+        plain_client = async_client(plain, **FAST)
+        both = [
+            [client.get_queue_sender("orders") for _ in range(senders)]
+            for client in (self._client, plain_client)
+        ]
+        everything = [*both[0], *both[1]]
+        run(gathered([sender.send_messages(ServiceBusMessage(BODY)) for sender in everything]))
+        try:
+            yield tasks(both[0], self._runner), tasks(both[1], self._runner)
+        finally:
+            run(gathered([sender.close() for sender in everything]))
+            run(gathered([plain_client.close()]))
+
+    def fail_over(self) -> None:
+        self._runner.run(self._send(self._client.get_queue_sender("orders")))
+
+    async def _send(self, sender: Any) -> float:
+        """Send a message with a sender that is not needed any more, and return its time."""
+        try:
+            start = perf_counter()
+            await sender.send_messages(ServiceBusMessage(BODY))
+            return perf_counter() - start
+        finally:
+            await sender.close()
+
+    def first_send_in_failover(self, secondary: NamespaceAddress) -> tuple[float, float]:
+        return self._runner.run(self._first_send_in_failover(secondary))
+
+    async def _first_send_in_failover(self, secondary: NamespaceAddress) -> tuple[float, float]:
+        sender = self._client.get_queue_sender("orders")
+        with suppress(ServiceBusError):
+            await sender.send_messages(ServiceBusMessage(BODY))
+        await asyncio.sleep(FAILOVER_INTERVAL_S + 1)
+        assert self._client.status().paths["orders"].status is PathStatus.FAILOVER
+        ours = await self._send(sender)
+        async with async_client(secondary, **FAST) as plain:
+            return ours, await self._send(plain.get_queue_sender("orders"))
+
+
+def async_client(address: NamespaceAddress, **options: Any) -> Any:
+    return AsyncServiceBusClient.from_connection_string(address.connection_string, **options)
+
+
+@contextmanager
+def sync_pairing(
+    primary: NamespaceAddress, secondary: NamespaceAddress, **options: Any
+) -> Iterator[Flavour]:
+    with paired(primary, secondary, options, **FAST) as client:
+        yield SyncFlavour(client)
+
+
+@contextmanager
+def async_pairing(
+    primary: NamespaceAddress, secondary: NamespaceAddress, **options: Any
+) -> Iterator[Flavour]:
+    with asyncio.Runner() as runner:
+        primary_client = async_client(primary, **FAST)
+        pairing = pairbus.aio.pair_namespace(primary_client, options_of(secondary, **options))
+        client = runner.run(gathered([pairing]))[0]
+        try:
+            yield AsyncFlavour(client, runner)
+        finally:
+            runner.run(gathered([client.close()]))
+            runner.run(gathered([primary_client.close()]))
+
+
+def first_send_in_failover(pairing: Any) -> Figure:
+    """Measure the first send after a path has failed over, beside the first send of an SDK sender,
+    which opens its link."""
+    with ExitStack() as stack:
+        primary, secondary = (stack.enter_context(namespace()) for _ in range(2))
+        interval = timedelta(seconds=FAILOVER_INTERVAL_S)
+        flavour = stack.enter_context(pairing(primary, secondary, failover_interval=interval))
+        primary.emulator.kill()
+        ours, plain = flavour.first_send_in_failover(secondary)
+    return Figure(
+        f"first send in failover, {flavour.name}",
+        {OURS: ours, PLAIN: plain},
+        SECONDS,
+        remark="pairbus opens a link when the path becomes suspect; plain SDK: with its first send",
+    )
 
 
 def first_stored(name: str, retries: dict[str, Any]) -> Figure:

@@ -15,7 +15,8 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 
 from benchmarks.harness import Unit
-from benchmarks.pairing import BODY, FAST, NamespaceAddress, paired
+from benchmarks.pairing import FAST, NamespaceAddress, paired
+from benchmarks.send_rounds import BODY
 
 ROUNDS, SENDS, BATCH = 20, 192, 100
 SPAWN = multiprocessing.get_context("spawn")

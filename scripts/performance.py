@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from benchmarks.harness import OURS, Figure, Unit, format_ratio, remarks
+from benchmarks.harness import OURS, Figure, Unit, remarks
 from benchmarks.results import SubjectResult, read
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,8 +42,10 @@ This page is generated from `benchmarks/results.json` by `make performance`. Do 
 - **Ratios, not absolute figures.** Everything that is compared runs alternately, in one run, on one
   machine. A ratio above 1 means that pairbus is better, whether more or less of the unit is better.
   Ratios can be compared between machines; messages per second cannot.
-- **The best round counts.** Noise can only add time. Figures still differ between runs on a small
-  or shared machine. The load of the machine at the start of each benchmark is in the last section.
+- **The best round counts.** Noise can only add time. Where a ratio has a range in brackets, the
+  medians of all rounds count, and the range is that of the middle half of the rounds. Figures still
+  differ between runs on a small or shared machine. The load of the machine at the start of each
+  benchmark is in the last section.
 - **Targets** were set beforehand. A target is a ratio to the first peer in the table, or a value in
   the given unit. The tables show which targets are not met.
 - **Each benchmark has its own date, commit and machine.** They are in the last section.
@@ -115,9 +117,7 @@ def figure_table(unit: Unit, figures: list[Figure]) -> str:
         for name in contenders:
             value = figure.values.get(name)
             row.append(figure.notes.get(name, "") if value is None else unit.format(value))
-        row += [
-            format_ratio(figure.ratios[name]) if name in figure.ratios else "" for name in others
-        ]
+        row += [figure.format_ratio(name) if name in figure.ratios else "" for name in others]
         if aimed:
             row.append("" if figure.aim is None else f"{figure.aim_text}: {verdict(figure)}")
         rows.append(row)

@@ -1,21 +1,29 @@
 """The operation that sends messages to the backlog."""
 
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.amqp.batch import size_in_batch
 from pairbus.errors import MessageTooLargeForBacklog, PairbusError, SendUnavailable
 from pairbus.pairing.effects import Operation
 from pairbus.pairing.failures import BacklogFailure, backlog_failure_of
 from pairbus.pairing.outcomes import CallOutcomes
 from pairbus.pairing.payloads import Payloads, check_size, fill_batch
-from pairbus.pairing.rotation import QueueClaim
-from pairbus.pairing.sdk import LinkLimits, batch_of, link_limits
-from pairbus.pairing.sdk_transfers import may_have_arrived, single_message
+from pairbus.pairing.queue_claim import QueueClaim
+from pairbus.pairing.sdk import LinkLimits
+from pairbus.pairing.sdk_payloads import send_payloads
+from pairbus.pairing.sdk_transfers import may_have_arrived
 from pairbus.pairing.sender_base import SenderCall
 from pairbus.telemetry.senders import SEND
+
+
+class QueueFailure(NamedTuple):
+    """The error of a send of all messages of a call to a backlog queue over an open link."""
+
+    queue: str
+    error: Exception
 
 
 def store(
@@ -23,9 +31,10 @@ def store(
     messages: Payloads,
     enqueue_at: datetime | None,
     primary_error: BaseException | None,
+    queue_failure: QueueFailure | None = None,
 ) -> Operation[int]:
     """Store messages in the backlog, and return their number. `primary_error` is the error of the
-    primary in the same call, if it was called.
+    primary in the same call, if it was called, `queue_failure` that of a first send to the backlog.
 
     Raises SendUnavailable or PartlyStored with the outcome of each message. If it is certain that
     no message was sent, also MessageTooLargeForBacklog, the SDK's error for a message that the
@@ -35,13 +44,23 @@ def store(
     outcomes = CallOutcomes(messages)
     if primary_error is not None and may_have_arrived(primary_error):
         outcomes.transferred.update(range(len(messages.encoded())))
+    if queue_failure is not None and may_have_arrived(queue_failure.error):
+        outcomes.transferred.update(range(len(messages.encoded())))
     try:
         with call.links.storing(call.messages, primary_error) as span:
             try:
                 messages.add_trace_context(call.pairing.primary.name, call.links.entity)
                 payloads = messages.for_backlog(call.links.entity, enqueue_at)
                 for queue, positions in _by_queue(call, messages, len(payloads)):
-                    yield from _store_in_queue(call, queue, payloads, positions, outcomes)
+                    yield from _store_in_queue(
+                        call,
+                        queue,
+                        payloads,
+                        positions,
+                        outcomes,
+                        traced=messages.traced,
+                        failure=queue_failure,
+                    )
             finally:
                 span.set_queues(outcomes.queues)
     except Exception as exc:
@@ -83,9 +102,13 @@ def _store_in_queue(
     payloads: list[bytes],
     positions: list[int],
     outcomes: CallOutcomes,
+    *,
+    traced: bool,
+    failure: QueueFailure | None,
 ) -> Operation[None]:
     """Store the messages at these positions in one queue. If it fails and `fixed_queue` is None,
-    try others."""
+    try others. `traced`: the application has enabled the tracing of the SDK. `failure`: the first
+    send has failed already."""
     pairing, path = call.pairing, call.path
     tried: tuple[str, ...] = ()
     error: BaseException | None = None
@@ -107,13 +130,26 @@ def _store_in_queue(
         link_open = False
         with claim:
             try:
-                # If the connection fails, no other queue is tried: opening gets all of the time.
-                limits = yield from _call(attempt, queue, link_limits, is_last=True)
+                if failure is not None and failure.queue == queue:
+                    link_open, first_error, failure = True, failure.error, None
+                    raise first_error
+                limits = call.links.backlog_limits(queue)
+                if limits is None:
+                    # If the connection fails, no other queue is tried: opening gets all of the
+                    # time.
+                    limits = yield from call.links.open_backlog(queue, attempt.left_s)
                 link_open = True
-                call.links.factory.note_message_limit(queue, limits.max_message_size)
                 filled = _first_batch(payloads, positions, limits)
-                full = _make_batch([payloads[position] for position in filled], limits.batch)
-                yield from _send_batch(attempt, queue, full, is_last, filled, outcomes)
+                # Half of the time is kept for other queues to try.
+                timeout_s = attempt.left_s if is_last else attempt.left_s / 2
+                batch = [payloads[position] for position in filled]
+                send_batch = partial(send_payloads, payloads=batch, traced=traced)
+                try:
+                    yield from call.links.call_backlog(queue, send_batch, timeout_s, SEND)
+                except Exception as exc:
+                    if may_have_arrived(exc):
+                        outcomes.transferred.update(filled)
+                    raise
             except PairbusError:
                 raise
             except MessageSizeExceededError as exc:
@@ -167,36 +203,4 @@ def _first_batch(payloads: list[bytes], positions: list[int], limits: LinkLimits
     none. Raises MessageTooLargeForBacklog if one of the messages is too large by itself."""
     for position in positions:
         check_size(payloads[position], limits.max_message_size)
-    return fill_batch(payloads, positions, limits.batch.max_size_in_bytes)
-
-
-def _make_batch(payloads: list[bytes], empty: Any) -> Any:
-    """Return a batch, or a single message if it is too large for a batch."""
-    if len(payloads) == 1 and size_in_batch(len(payloads[0])) > empty.max_size_in_bytes:
-        return single_message(payloads[0], empty)
-    return batch_of(payloads, empty)
-
-
-def _send_batch(
-    call: SenderCall,
-    queue: str,
-    batch: Any,
-    is_last: bool,
-    positions: list[int],
-    outcomes: CallOutcomes,
-) -> Operation[None]:
-    """Send a batch, which has the messages at these positions."""
-    try:
-        yield from _call(call, queue, lambda sender: sender.send_messages(batch), is_last, SEND)
-    except Exception as exc:
-        if may_have_arrived(exc):
-            outcomes.transferred.update(positions)
-        raise
-
-
-def _call(
-    call: SenderCall, queue: str, function: Any, is_last: bool, operation: str | None = None
-) -> Operation[Any]:
-    """Call the sender of a backlog queue. Half of the time is kept for other queues to try."""
-    timeout_s = call.left_s if is_last else call.left_s / 2
-    return (yield from call.links.call_backlog(queue, function, timeout_s, operation))
+    return fill_batch(payloads, positions, limits.max_batch_size)

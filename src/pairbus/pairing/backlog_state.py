@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from pairbus.pairing.backlog_settings import SettingMismatch
 from pairbus.pairing.failures import is_connection_failure
 from pairbus.pairing.path_state import PathState
-from pairbus.pairing.rotation import QueueClaim
+from pairbus.pairing.queue_claim import QueueClaim
 
 if TYPE_CHECKING:
     from pairbus.pairing.state import PairingState
@@ -32,6 +31,14 @@ class BacklogState:
         key = f"{path.name.casefold()}\n{session}".encode()
         return queues[crc32(key) % len(queues)]
 
+    def undisturbed_queue(self, path: PathState, sender: object) -> str | None:
+        """Return the backlog queue that a sender stays with, if no queue is pulled and their host
+        is known to answer. Then a send needs no claim."""
+        pairing = self._pairing
+        if pairing.secondary.down or pairing.secondary_host.cause is not None:
+            return None
+        return None if self._rotation.has_pulled else path.queue_of_sender.get(sender)
+
     def claim_any(
         self, path: PathState, sender: object, tried: tuple[str, ...] = ()
     ) -> QueueClaim | None:
@@ -50,7 +57,7 @@ class BacklogState:
                 if queue is None:
                     return None
                 path.queue_of_sender[sender] = queue
-            return self._claim(queue)
+            return self._claim(queue, now)
 
     def claim(self, queue: str) -> QueueClaim | None:
         """Claim one backlog queue. Return None if it is not usable."""
@@ -58,20 +65,14 @@ class BacklogState:
         with pairing.lock:
             if pairing.secondary.down or not pairing.secondary_host.accepts_call:
                 return None
-            return self._claim(queue) if self._rotation.claim(queue, pairing.now()) else None
+            now = pairing.now()
+            return self._claim(queue, now) if self._rotation.claim(queue, now) else None
 
-    def _claim(self, queue: str) -> QueueClaim:
-        host = self._pairing.secondary_host
-        return QueueClaim(
-            queue,
-            restore=self._restore,
-            pull=self.pull,
-            unreachable=partial(host.unreachable, began=self._pairing.now()),
-            release=self._release,
-            trial=host.begin_trial(),
-        )
+    def _claim(self, queue: str, now: float) -> QueueClaim:
+        return QueueClaim(self, queue, now, self._pairing.secondary_host.begin_trial())
 
-    def _release(self, queue: str) -> None:
+    def release(self, queue: str) -> None:
+        """End a claim that showed nothing about the queue."""
         with self._pairing.lock:
             self._rotation.release(queue)
 
@@ -89,7 +90,11 @@ class BacklogState:
             pairing.secondary_host.unreachable(queue, error, began=now, link_open=True)
         pairing.reporter.deliver()
 
-    def _restore(self, queue: str) -> None:
+    def unreachable(self, queue: str, error: BaseException, began: float) -> None:
+        """Record that the connection to a backlog queue failed, in an attempt that `began` then."""
+        self._pairing.secondary_host.unreachable(queue, error, began=began)
+
+    def restore(self, queue: str) -> None:
         """Put a backlog queue that accepted a message back into the rotation."""
         pairing = self._pairing
         with pairing.lock:

@@ -3,7 +3,9 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from weakref import WeakSet
 
@@ -15,6 +17,7 @@ from azure.servicebus import (
     ServiceBusSubQueue,
 )
 
+from pairbus.events import PathStatus
 from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.close_hooks import CloseHook
 from pairbus.pairing.duplicates import check_duplicate_detection
@@ -27,6 +30,7 @@ from pairbus.pairing.recovery import recover
 from pairbus.pairing.secondary_probe import probe_secondary
 from pairbus.pairing.sender_base import SenderLinks, close_links
 from pairbus.pairing.snapshots import PairingStatus
+from pairbus.pairing.standby_links import open_standby_links
 from pairbus.pairing.state import PairingState, PathState
 
 if TYPE_CHECKING:
@@ -285,7 +289,8 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
     def _create_links(self, path: str, create: Callable[[], Any], lock: Any) -> SenderLinks:
         state = self._pairing.path(path)
         links = SenderLinks(self._pairing, state, path, self._factory, create, lock)
-        self._open_links.add(links)
+        with self._pairing.lock:
+            self._open_links.add(links)
         return links
 
     def _check_duplicate_detection(self, path: str) -> None:
@@ -297,7 +302,14 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
             self._driver.start(check, f"duplicate detection check of {path}")
 
     def _start_recovery(self, path: PathState) -> None:
-        self._driver.start(recover(self._pairing, self._factory, path), f"recovery of {path.name}")
+        # Not a method: a client that the application has forgotten is not kept by its threads.
+        senders = partial(_senders_of, self._pairing, self._open_links, path)
+        recovery = recover(self._pairing, self._factory, path, senders)
+        self._driver.start(recovery, f"recovery of {path.name}")
+        if path.health.status is PathStatus.SUSPECT:
+            opening = open_standby_links(self._pairing, path, senders)
+            with suppress(RuntimeError):  # no thread can be started; a send opens its link itself
+                self._driver.start(opening, f"standby links of {path.name}")
 
     def _start_probes(self) -> None:
         probes = probe_secondary(self._pairing, self._factory)
@@ -328,6 +340,13 @@ class PairedClientBase(ABC, Generic[R, SenderT, ReceiverT, SessionsT]):
         if not self._is_forked and self._pairing.mark_closed(self._pairing.secondary):
             self._secondary_hook.remove()
             yield from self._plan.close_secondary()
+
+
+def _senders_of(
+    pairing: PairingState, open_links: WeakSet[SenderLinks], path: PathState
+) -> list[SenderLinks]:
+    with pairing.lock:
+        return [links for links in open_links if links.path is path]
 
 
 def _log_closing(client: ClientState) -> None:

@@ -55,6 +55,21 @@ class AcquireLock(NamedTuple):
     timeout_s: float | None = None
 
 
+class HeldLock:
+    """A lock that was acquired. It is released at the end of the `with` block."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        """Do nothing: the lock is held already."""
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
 class CloseObject(NamedTuple):
     """Close an object of the SDK in a bounded time, and ignore errors."""
 

@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessageBatch
 
 from pairbus.errors import CannotCancel, PairbusError, SendUnavailable
 from pairbus.options import FailureKind
-from pairbus.pairing.backlog_send import store
+from pairbus.pairing.backlog_send import QueueFailure, store
 from pairbus.pairing.effects import Operation, WaitForChange
 from pairbus.pairing.failures import BacklogFailure, backlog_failure_of
 from pairbus.pairing.health import FailureAction, InFlightSend
@@ -42,16 +42,17 @@ def send(
     timeout: float | None,
     options: dict[str, Any],
     failure: Exception | None = None,
+    queue_failure: QueueFailure | None = None,
 ) -> Operation[None]:
     """Send prepared messages (`send_messages`). `failure` is the error of the primary, if it was
-    called already."""
+    called already, `queue_failure` that of a backlog queue."""
     call = call.of(message_count(messages))
     payloads = Payloads(messages)
     with _failures_counted(call):
         yield from _send_to_primary_or_backlog(
             call,
             lambda sender: sender.send_messages(messages, timeout=timeout, **options),
-            lambda error: store(call, payloads, None, error),
+            lambda error: store(call, payloads, None, error, queue_failure),
             messages=payloads,
             failure=failure,
             operation=SEND,

@@ -14,6 +14,7 @@ from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID
 from pairbus.amqp.sections import Message as AmqpMessage
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import (
+    LinkLimits,
     batch_settings,
     encode,
     encode_traced,
@@ -125,6 +126,8 @@ class Payloads:
         self._messages = messages
         self._encoded: list[bytes] | None = None
         self._traced_for: tuple[str, str] | None = None
+        self.traced = False
+        """The tracing of the SDK is enabled, and `add_trace_context` was called."""
 
     def add_trace_context(self, host: str, path: str) -> None:
         """Let the SDK trace each message that is not in a batch, as if it sent the message to this
@@ -133,6 +136,7 @@ class Payloads:
         if self._traced_for is None and is_tracing_enabled():
             self._traced_for = host, path
             self._encoded = None
+            self.traced = True
 
     def encoded(self) -> list[bytes]:
         """Return the messages as the SDK would send them to the primary."""
@@ -200,6 +204,17 @@ def check_backlog_size(
     """Raise MessageTooLargeForBacklog for prepared messages that would not fit into the backlog."""
     for payload in Payloads(messages).for_backlog(path, enqueue_at):
         check_size(payload, limit)
+
+
+def fits_directly(payloads: list[bytes], limits: LinkLimits) -> bool:
+    """Return whether messages surely fit into one delivery, by their sizes alone."""
+    if len(payloads) == 1:
+        return len(payloads[0]) <= min(MAX_HEADER_SIZE, limits.max_message_size)
+    sizes = list(map(len, payloads))
+    return (
+        0 < max(sizes, default=0) <= MAX_HEADER_SIZE
+        and sum(map(size_in_batch, sizes)) <= limits.max_batch_size
+    )
 
 
 def fill_batch(payloads: list[bytes], positions: list[int], limit: int) -> list[int]:

@@ -1,7 +1,7 @@
 """The operation that recovers a path: it pings the primary and peeks at the backlog until the path
 is healthy again. It runs in the background, once for each path that is not healthy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +9,8 @@ from pairbus.pairing.effects import CallSdk, CloseAll, Discard, Operation, WaitF
 from pairbus.pairing.health import SMALL, HealthTask, PeekResult
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.ping import make_ping
+from pairbus.pairing.sender_base import SenderLinks
+from pairbus.pairing.standby_links import close_standby_links
 from pairbus.pairing.state import PairingState, PathState
 from pairbus.usage.operations import Purpose
 
@@ -16,8 +18,14 @@ PING_TIMEOUT_S = 10.0
 """The longest time to wait for the answer to a ping or a peek."""
 
 
-def recover(pairing: PairingState, factory: LinkFactory, path: PathState) -> Operation[None]:
-    """Carry out the steps of a path until it is healthy or the pairing is closed."""
+def recover(
+    pairing: PairingState,
+    factory: LinkFactory,
+    path: PathState,
+    senders: Callable[[], Iterable[SenderLinks]] = tuple,
+) -> Operation[None]:
+    """Carry out the steps of a path until it is healthy or the pairing is closed. Then close the
+    links to the backlog that its senders have not used."""
     receivers: dict[str, Any] = {}
     try:
         while True:
@@ -42,6 +50,7 @@ def recover(pairing: PairingState, factory: LinkFactory, path: PathState) -> Ope
                     yield from peek_backlog(pairing, factory, path, receivers)
     finally:
         yield CloseAll(tuple(receivers.values()))
+        yield from close_standby_links(senders())
 
 
 def ping(

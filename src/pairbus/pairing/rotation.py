@@ -3,9 +3,7 @@ clock."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 from random import Random
-from typing import Self
 
 
 @dataclass(slots=True)
@@ -70,6 +68,11 @@ class Rotation:
         return queues
 
     @property
+    def has_pulled(self) -> bool:
+        """Return whether a queue is pulled."""
+        return bool(self._pulled)
+
+    @property
     def is_empty(self) -> bool:
         """Return whether all queues are pulled."""
         return len(self._pulled) == len(self.queues)
@@ -103,64 +106,3 @@ class HostTrial:
     """The time until which the call waits for the answer."""
     end: Callable[[str, BaseException], None]
     release: Callable[[], None]
-
-
-class QueueClaim:
-    """The permission to send to one backlog queue. Leaving the `with` block without a call of
-    `succeeded` or `failed` means that the send showed nothing about the queue."""
-
-    def __init__(
-        self,
-        queue: str,
-        *,
-        restore: Callable[[str], None],
-        pull: Callable[[str, BaseException], None],
-        unreachable: Callable[[str, BaseException], None],
-        release: Callable[[str], None],
-        trial: HostTrial | None = None,
-    ) -> None:
-        self.queue = queue
-        self.is_trial = trial is not None
-        """No other call uses the host, and no other queue is tried."""
-        self.deadline = inf if trial is None else trial.deadline
-        self._restore = restore
-        self._pull = pull
-        self._unreachable = unreachable
-        self._release = release
-        self._trial = trial
-        self._reported = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if not self._reported:
-            self._release(self.queue)
-            if self._trial is not None:
-                self._trial.release()
-
-    def succeeded(self) -> None:
-        """Report that the queue accepted a message."""
-        self._reported = True
-        self._restore(self.queue)
-
-    def failed(self, error: BaseException) -> None:
-        """Report that the queue is at fault, which pulls it from the rotation."""
-        self._reported = True
-        self._end_trial(error)
-        self._pull(self.queue, error)
-
-    def unreachable(self, error: BaseException) -> None:
-        """Report that the host of the queue could not be reached."""
-        self._reported = True
-        self._end_trial(error)
-        self._unreachable(self.queue, error)
-
-    def rejected(self, error: BaseException) -> None:
-        """Report an answer that shows nothing about the queue: the message is at fault, or the
-        service throttles."""
-        self._end_trial(error)
-
-    def _end_trial(self, error: BaseException) -> None:
-        if self._trial is not None:
-            self._trial.end(self.queue, error)

@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import selectors
 import ssl
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
@@ -83,7 +83,12 @@ def raw_message(message: Message) -> AmqpAnnotatedMessage:
 
 def encode(message: Message) -> bytes:
     """Return the bytes that the SDK would send. The message is not changed."""
-    return bytes(PyamqpTransport.encode_message(_outgoing(message)))
+    raw = raw_message(message)
+    values = (raw.application_properties or {}).values()
+    # The SDK converts bytes to text, in the dictionary of the caller.
+    if any(isinstance(value, bytes) for value in values):
+        raw = _with_own_properties(raw)
+    return _encode(PyamqpTransport.to_outgoing_amqp_message(raw))
 
 
 def is_tracing_enabled() -> bool:
@@ -95,19 +100,20 @@ def encode_traced(message: Message, host: str, path: str) -> bytes:
     """Return the bytes that the SDK would send to a path while its tracing is enabled: it makes a
     span for the message, and adds its context to the application properties. A context that the
     caller has set is kept."""
-    holder = _outgoing(message)
+    raw = _with_own_properties(raw_message(message))
+    outgoing = PyamqpTransport.to_outgoing_amqp_message(raw)
     # The SDK would add the names that are missing, with the context of another span.
-    if _has_context(raw_message(message)):
-        return bytes(PyamqpTransport.encode_message(holder))
-    holder._message = trace_message(
-        holder._message,
+    if _has_context(raw):
+        return _encode(outgoing)
+    traced = trace_message(
+        outgoing,
         amqp_transport=PyamqpTransport(),
         additional_attributes={
             TraceAttributes.TRACE_NET_PEER_NAME_ATTRIBUTE: host,
             TraceAttributes.TRACE_MESSAGING_DESTINATION_ATTRIBUTE: path,
         },
     )
-    return bytes(PyamqpTransport.encode_message(holder))
+    return _encode(traced)
 
 
 def keep_context(message: Message) -> Message:
@@ -136,15 +142,27 @@ def _has_context(raw: AmqpAnnotatedMessage) -> bool:
     return any(name in _CONTEXT_NAMES for name in raw.application_properties or ())
 
 
-def _outgoing(message: Message) -> ServiceBusMessage:
-    """Return a message as the SDK prepares it for sending."""
-    # The SDK converts bytes among the application properties to text, in the caller's dictionary.
-    raw = copy(raw_message(message))
+def _with_own_properties(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    """Return a copy of a message whose application properties can be changed."""
     if raw.application_properties:
-        raw.application_properties = dict(raw.application_properties)
-    holder = ServiceBusMessage(None)
-    holder._message = PyamqpTransport.to_outgoing_amqp_message(raw)
-    return holder
+        raw = copy(raw)
+        raw.application_properties = dict(raw.application_properties or {})
+    return raw
+
+
+class _OutgoingHolder:
+    """The part of a ServiceBusMessage that the SDK encodes. A whole one takes longer to create
+    than to encode."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+
+
+def _encode(outgoing: Any) -> bytes:
+    holder: Any = _OutgoingHolder(outgoing)
+    return bytes(PyamqpTransport.encode_message(holder))
 
 
 def with_new_id(message: Message) -> Message:
@@ -174,20 +192,10 @@ def members(batch: ServiceBusMessageBatch) -> list[bytes]:
     return [bytes(member) for member in batch._message[DATA_SECTION]]
 
 
-def batch_of(payloads: Iterable[bytes], like: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
-    """Return a batch of encoded messages for the sender that created the batch `like`."""
-    # If the transport of a batch is not its own, the async SDK builds a new batch from the messages
-    # that were added with `add_message`. Here there are none: it would send an empty batch.
-    batch = ServiceBusMessageBatch(amqp_transport=like._amqp_transport)
-    batch._message[DATA_SECTION].extend(bytearray(payload) for payload in payloads)
-    batch._count = len(batch._message[DATA_SECTION])
-    return batch
-
-
 class LinkLimits(NamedTuple):
-    """An empty batch with the limit for batches of a link, and the limit for single messages."""
+    """The limits of an open link for batches and for single messages, in bytes."""
 
-    batch: ServiceBusMessageBatch
+    max_batch_size: int
     max_message_size: int
 
 
@@ -203,7 +211,16 @@ async def _await_limits(batch: Awaitable[ServiceBusMessageBatch], sender: Any) -
 
 def _limits(batch: ServiceBusMessageBatch, sender: Any) -> LinkLimits:
     require(sender, "_max_message_size_on_link")
-    return LinkLimits(batch, int(sender._max_message_size_on_link))
+    limits = LinkLimits(batch.max_size_in_bytes, int(sender._max_message_size_on_link))
+    sender.pairbus_limits = limits
+    return limits
+
+
+def limits_of(sender: Any) -> LinkLimits | None:
+    """Return the limits of a sender of a backlog queue; None if its link is not open, or if
+    `link_limits` has not opened it."""
+    limits: LinkLimits | None = sender.pairbus_limits if sender._running else None
+    return limits
 
 
 def batch_settings(batch: ServiceBusMessageBatch) -> dict[str, Any]:

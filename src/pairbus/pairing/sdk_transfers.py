@@ -3,7 +3,7 @@
 An exception of the SDK does not tell whether the messages of the failed call were transferred. One
 call of `send_messages` makes several transfers when the SDK retries, or none when it cannot open a
 link. So the deliveries of each sender are recorded while a call is in progress, in the list
-`pairbus_transfers` of the sender. The end of the call clears it.
+`pairbus_transfers` of the sender, until the end of the call (`forget_transfers`).
 
 Like `pairing.sdk`, this module uses private names of the SDK.
 """
@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from azure.servicebus import ServiceBusMessageBatch, __version__
+from azure.servicebus import __version__
 
 from pairbus.pairing.sdk import DATA_SECTION, CallInterrupted, require
+from pairbus.pairing.sdk_payloads import EncodedMessage, transfer_encoded
 
 try:
     from azure.servicebus._pyamqp.constants import (
@@ -36,33 +37,11 @@ _ANSWERED = LinkDeliverySettleReason.DISPOSITION_RECEIVED
 _MAY_HAVE_ARRIVED = "_pairbus_may_have_arrived"
 
 
-class EncodedMessage:
-    """A message that is encoded already, in the place of a message of the SDK. The SDK encodes it
-    as nothing, and `_send_encoded` adds its bytes."""
-
-    _code = 0
-    """The message format, as in the SDK: not a batch."""
-    application_properties = None
-
-    def __init__(self, payload: bytes) -> None:
-        self.payload = payload
-
-    def __getitem__(self, section: int) -> None:
-        """Return None: it has no sections for the SDK to encode."""
-
-
-def single_message(payload: bytes, like: ServiceBusMessageBatch) -> ServiceBusMessageBatch:
-    """Return an encoded message in the form of a batch, for the sender that created `like`. The
-    SDK sends it as a single message, for which the service has a higher limit."""
-    batch = ServiceBusMessageBatch(amqp_transport=like._amqp_transport)
-    batch._message = EncodedMessage(payload)
-    batch._count = 1
-    return batch
-
-
-def record_transfers(sender: Any, *, sizes: bool = False) -> None:
+def record_transfers(sender: Any, *, sizes: bool = False, encoded: bool = False) -> None:
     """Record the transfers of a sender from now on; with `sizes` also the message sizes of each
-    delivery, for the usage ledger, until `take_sizes` takes them."""
+    delivery, for the usage ledger, until `take_sizes` takes them. With `encoded`, the sender can
+    send messages that are encoded already (`send_payloads`)."""
+    sender.pairbus_limits = None
     sender.pairbus_transfers = []
     sender.pairbus_abandoned = False
     sender.pairbus_sizes = [] if sizes else None
@@ -70,7 +49,7 @@ def record_transfers(sender: Any, *, sizes: bool = False) -> None:
 
     def create_and_record(auth: Any) -> None:
         create_handler(auth)
-        _record_deliveries(sender)
+        _record_deliveries(sender, encoded)
         _record_requests(sender)
 
     sender._create_handler = create_and_record
@@ -85,6 +64,14 @@ def note_transfers(error: BaseException, sender: Any, *, abandoned: bool) -> Non
         sender.pairbus_abandoned = True
     unanswered = any(_is_unanswered(each, abandoned) for each in tuple(sender.pairbus_transfers))
     setattr(error, _MAY_HAVE_ARRIVED, unanswered)
+
+
+def forget_transfers(sender: Any) -> None:
+    """Forget the transfers of a call that has ended."""
+    transfers = sender.pairbus_transfers
+    for message in transfers:
+        message.delivery = None  # it refers to the message: only the garbage collector frees both
+    transfers.clear()
 
 
 def may_have_arrived(error: BaseException) -> bool:
@@ -120,25 +107,21 @@ def _check_not_abandoned(sender: Any) -> None:
 # Messages.
 
 
-def _record_deliveries(sender: Any) -> None:
+def _record_deliveries(sender: Any, encoded: bool) -> None:
     handler, transfers, sizes = sender._handler, sender.pairbus_transfers, sender.pairbus_sizes
-    recorded: Any = None
-    encoding: Any = None
+    changes_session = encoded or sizes is not None
+    changed: Any = None
 
-    def send_encoded() -> None:
-        nonlocal encoding
-        session = handler._link._session
-        if session is not encoding:
-            encoding = session
-            _send_encoded(session)
-
-    def record_sizes() -> None:
+    def change_session() -> None:
         # The session is created when the handler opens, so it is looked up at each transfer.
-        nonlocal recorded
+        nonlocal changed
         session = handler._link._session
-        if session is not recorded:
-            recorded = session
-            _record_sizes(session, handler, sizes)
+        if session is not changed:
+            changed = session
+            if encoded:
+                transfer_encoded(session)
+            if sizes is not None:
+                _record_sizes(session, handler, sizes)
 
     # `message` is the SDK's record of a message. Its field `delivery` is not used by the SDK; the
     # delivery has the state of the message in the link and the session.
@@ -149,10 +132,8 @@ def _record_deliveries(sender: Any) -> None:
             transfers.append(message)
             if sender.pairbus_abandoned:
                 _check_not_abandoned(sender)
-            if sizes is not None:
-                record_sizes()
-            if type(message.message) is EncodedMessage:
-                send_encoded()
+            if changes_session:
+                change_session()
             message.delivery = await transfer_message_async(message, timeout_s)
             return message.delivery
 
@@ -165,27 +146,12 @@ def _record_deliveries(sender: Any) -> None:
         transfers.append(message)
         if sender.pairbus_abandoned:
             _check_not_abandoned(sender)
-        if sizes is not None:
-            record_sizes()
-        if type(message.message) is EncodedMessage:
-            send_encoded()
+        if changes_session:
+            change_session()
         message.delivery = transfer_message(message, timeout_s)
         return message.delivery
 
     handler._transfer_message = transfer
-
-
-def _send_encoded(session: Any) -> None:
-    """Let a session transfer the bytes of messages that are encoded already. It must wrap the
-    recording of sizes, which sees the bytes."""
-    outgoing_transfer = session._outgoing_transfer
-
-    def transfer(delivery: Any, *args: Any) -> Any:
-        if isinstance(delivery.message, EncodedMessage):
-            delivery.frame["payload"] = bytearray(delivery.message.payload)
-        return outgoing_transfer(delivery, *args)
-
-    session._outgoing_transfer = transfer
 
 
 # Management requests.
@@ -284,6 +250,8 @@ async def _add_sizes_when_done(
 
 def _message_sizes(delivery: Any) -> list[int]:
     """Return the size of each message of a delivery, before it is transferred."""
+    if type(delivery.message) is EncodedMessage:
+        return delivery.message.sizes
     if isinstance(delivery.message, BatchMessage):
         data: Any = delivery.message[DATA_SECTION]
         return list(map(len, data))

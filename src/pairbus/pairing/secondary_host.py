@@ -91,8 +91,17 @@ class SecondaryHost:
 
     def answered(self, queue: str) -> None:
         """Record that the host answered about a queue."""
+        self._answered(queue, is_send=False)
+
+    def send_answered(self, queue: str) -> None:
+        """Record that the host answered a send to a queue, be it with an error."""
+        self._answered(queue, is_send=True)
+
+    def _answered(self, queue: str, *, is_send: bool) -> None:
         pairing = self._pairing
         with pairing.lock:
+            if is_send:
+                self._health.send_answered()
             if not self._health.succeeded(queue, pairing.now()):
                 return
             self._since = None
@@ -100,12 +109,6 @@ class SecondaryHost:
             pairing.backlog.restore_unreachable()
         pairing.notify()
         pairing.reporter.deliver()
-
-    def send_answered(self, queue: str) -> None:
-        """Record that the host answered a send to a queue, be it with an error."""
-        with self._pairing.lock:
-            self._health.send_answered()
-        self.answered(queue)
 
     # Trials.
 

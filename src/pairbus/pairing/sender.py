@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from typing import Any, Self
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 
 from pairbus.errors import PairbusError
 from pairbus.pairing import operations
+from pairbus.pairing.backlog_send import QueueFailure
 from pairbus.pairing.driver import ThreadDriver
 from pairbus.pairing.payloads import MessageTypes, message_count, paired_batch
-from pairbus.pairing.sender_base import PairedSenderBase
+from pairbus.pairing.sdk_payloads import send_payloads
+from pairbus.pairing.sender_base import DirectBatch, PairedSenderBase
 
 __all__ = ["PairedSender"]
 
@@ -44,13 +47,18 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
         PartlyStored, MessageTooLargeForBacklog or ReservedProperty."""
         started_at = self._pairing.now()
         messages = self._prepare(message, timeout)
-        failure = None
+        failure = queue_failure = None
         if self._is_healthy():
             sent, failure = self._send_to_primary(messages, timeout, kwargs)
             if sent:
                 return
+        elif (batch := self._direct_batch(messages)) is not None:
+            deadline = started_at + self._backlog_timeout_s(timeout)
+            stored, queue_failure = self._send_to_backlog(batch, deadline)
+            if stored:
+                return
         call = self._call_since(started_at, timeout)
-        self._driver.run(operations.send(call, messages, timeout, kwargs, failure))
+        self._driver.run(operations.send(call, messages, timeout, kwargs, failure, queue_failure))
 
     def _send_to_primary(
         self, messages: Any, timeout: float | None, options: dict[str, Any]
@@ -85,6 +93,34 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
             links.lock.release()
         if not self._is_healthy():  # another send failed in the meantime
             pairing.send_succeeded(self._path)
+        return True, None
+
+    def _send_to_backlog(
+        self, batch: DirectBatch, deadline: float
+    ) -> tuple[bool, QueueFailure | None]:
+        """Send to a backlog queue over an open link. Return whether it accepted the messages and,
+        if not, the failure for the operation to handle."""
+        links, queue, now = self._links, batch.queue, self._pairing.now
+        if not links.lock.acquire(timeout=max(0.0, deadline - now())):
+            return False, None
+        try:
+            sender = links.backlog_sender(queue)
+            timeout_s = deadline - now()
+            if sender is None or timeout_s <= 0:
+                return False, None
+            send = partial(send_payloads, payloads=batch.payloads, traced=False)
+            try:
+                self._driver.deadlines.run(sender, send, timeout_s)
+            except BaseException as exc:
+                links.backlog_call_ended(queue, sender, exc, answered=False)
+                self._driver.discard(sender)
+                if isinstance(exc, PairbusError) or not isinstance(exc, Exception):
+                    raise
+                return False, QueueFailure(queue, exc)
+            links.backlog_call_ended(queue, sender, None, answered=True)
+        finally:
+            links.lock.release()
+        self._stored_directly(batch)
         return True, None
 
     def schedule_messages(

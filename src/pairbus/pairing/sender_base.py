@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -16,8 +17,9 @@ from pairbus.pairing.effects import (
     Operation,
 )
 from pairbus.pairing.link_factory import LinkFactory
-from pairbus.pairing.payloads import check_backlog_size, prepare
-from pairbus.pairing.sdk_transfers import note_transfers
+from pairbus.pairing.payloads import Payloads, check_backlog_size, fits_directly, prepare
+from pairbus.pairing.sdk import LinkLimits, is_tracing_enabled, limits_of, link_limits
+from pairbus.pairing.sdk_transfers import forget_transfers, note_transfers
 from pairbus.pairing.state import PairingState, PathState
 from pairbus.pairing.usage import ManagementUsage
 from pairbus.telemetry.senders import SEND
@@ -62,6 +64,9 @@ class SenderLinks:
         self._create_primary = create_primary
         self._primary: Any = factory.primary_sender(create_primary)
         self._backlog: dict[str, Any] = {}
+        self.standby: dict[str, Any] = {}
+        """SDK senders of backlog queues that were opened in advance and not used yet. They are
+        added, and taken for a call or to be closed, without the lock."""
 
     def primary_sender(self) -> Any:
         """Return the SDK sender of the primary. The lock must be held."""
@@ -114,7 +119,7 @@ class SenderLinks:
         interrupted = error is not None and isinstance(error, _INTERRUPTIONS)
         if error is not None:
             note_transfers(error, sender, abandoned=interrupted)
-        sender.pairbus_transfers.clear()
+        forget_transfers(sender)
         if self._usage is not None:
             if usage is not None:
                 self._usage.add_management(usage, self.entity, answered=error is None)
@@ -134,9 +139,10 @@ class SenderLinks:
         telemetry, if it sends something."""
         with (yield AcquireLock(self.lock, timeout_s)):
             self._check_not_closed()
-            if queue not in self._backlog:
-                self._backlog[queue] = self.factory.backlog_sender(queue)
-            sender = self._backlog[queue]
+            sender = self._backlog.get(queue)
+            if sender is None:
+                sender = self.standby.pop(queue, None) or self.factory.backlog_sender(queue)
+                self._backlog[queue] = sender
             answered = False
             error: BaseException | None = None
             began_at = 0.0 if self._telemetry is None else perf_counter()
@@ -146,9 +152,6 @@ class SenderLinks:
                 return result
             except (Exception, *_INTERRUPTIONS) as exc:
                 error = exc
-                note_transfers(exc, sender, abandoned=isinstance(exc, _INTERRUPTIONS))
-                del self._backlog[queue]
-                yield Discard(sender)
                 raise
             finally:
                 if (
@@ -159,11 +162,55 @@ class SenderLinks:
                     self._telemetry.call_ended(
                         operation, self.path.name, began_at, error, secondary=True
                     )
-                sender.pairbus_transfers.clear()
-                if self._usage is not None:
-                    self._usage.add_transfers(
-                        sender, self.entity, Purpose.BACKLOG, answered=answered
-                    )
+                if self.backlog_call_ended(queue, sender, error, answered=answered):
+                    yield Discard(sender)
+
+    def backlog_call_ended(
+        self, queue: str, sender: Any, error: BaseException | None, *, answered: bool
+    ) -> bool:
+        """Record the usage of a call, and note on its error whether its messages may have arrived.
+        Return whether the SDK sender must be discarded."""
+        if error is not None:
+            note_transfers(error, sender, abandoned=isinstance(error, _INTERRUPTIONS))
+            del self._backlog[queue]
+        forget_transfers(sender)
+        if self._usage is not None:
+            self._usage.add_transfers(sender, self.entity, Purpose.BACKLOG, answered=answered)
+        return error is not None
+
+    def backlog_sender(self, queue: str) -> Any:
+        """Return the SDK sender of a backlog queue that was used before, or None. The lock must be
+        held."""
+        return None if self.closed else self._backlog.get(queue)
+
+    @property
+    def stores_directly(self) -> bool:
+        """True if a call in failover needs no operation while the backlog is in order: no telemetry
+        is recorded, and no failback waits for sends to the backlog."""
+        return self._telemetry is None and not self.pairing.after_drain and not self.closed
+
+    def backlog_limits(self, queue: str) -> LinkLimits | None:
+        """Return the limits of the link to a backlog queue; None if it is not open."""
+        sender = self._backlog.get(queue) or self.standby.get(queue)
+        return None if sender is None else limits_of(sender)
+
+    def has_backlog_link(self, queue: str) -> bool:
+        """Return whether there is an SDK sender of a backlog queue."""
+        return queue in self._backlog or queue in self.standby
+
+    def take_standby(self) -> list[Any]:
+        """Return the SDK senders that were opened in advance, for the caller to close."""
+        senders = []
+        while self.standby:
+            with suppress(KeyError):  # a call has taken the last one
+                senders.append(self.standby.popitem()[1])
+        return senders
+
+    def open_backlog(self, queue: str, timeout_s: float) -> Operation[LinkLimits]:
+        """Open the link to a backlog queue, and return its limits."""
+        limits: LinkLimits = yield from self.call_backlog(queue, link_limits, timeout_s)
+        self.factory.note_message_limit(queue, limits.max_message_size)
+        return limits
 
     def storing(self, messages: int, primary_error: BaseException | None) -> StoreSpan:
         """Return the span of a call that stores messages. `primary_error` is the error of the
@@ -187,7 +234,7 @@ class SenderLinks:
         if self.pairing.primary.forked:  # the connections and locks are those of the parent
             return []
         with (yield AcquireLock(self.lock)):
-            senders = [*self._backlog.values(), self._primary]
+            senders = [*self._backlog.values(), *self.take_standby(), self._primary]
             self._backlog.clear()
             self._primary = None
         self.pairing.backlog.forget_sender(self.path, self)
@@ -223,11 +270,18 @@ class SenderCall(NamedTuple):
 
     def of(self, messages: int) -> "SenderCall":
         """Return this call with a number of messages."""
-        return self._replace(messages=messages)
+        return SenderCall(self.pairing, self.path, self.links, self.deadline, messages)
 
     def until(self, deadline: float) -> "SenderCall":
         """Return this call with a deadline that is not later than this one."""
-        return self._replace(deadline=min(self.deadline, deadline))
+        return self if deadline >= self.deadline else self._replace(deadline=deadline)
+
+
+class DirectBatch(NamedTuple):
+    """Encoded messages that one delivery stores in a backlog queue."""
+
+    queue: str
+    payloads: list[bytes]
 
 
 class PairedSenderBase(Generic[DriverT]):
@@ -279,6 +333,32 @@ class PairedSenderBase(Generic[DriverT]):
             )
         if timeout is not None and timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
+
+    def _direct_batch(self, messages: Any) -> DirectBatch | None:
+        """Return prepared messages for the backlog, if one delivery over an open link can store
+        them and nothing has to be decided. None: the operation decides."""
+        links = self._links
+        if self._health.status is not PathStatus.FAILOVER or not links.stores_directly:
+            return None
+        queue = self._pairing.backlog.undisturbed_queue(self._path, links)
+        limits = None if queue is None else links.backlog_limits(queue)
+        if queue is None or limits is None or is_tracing_enabled():
+            return None
+        try:
+            payloads = Payloads(messages).for_backlog(links.entity)
+        except Exception:  # noqa: BLE001  the operation reports it
+            return None
+        return DirectBatch(queue, payloads) if fits_directly(payloads, limits) else None
+
+    def _backlog_timeout_s(self, timeout: float | None) -> float:
+        """Return the time that a call may spend on one backlog queue. Half of it is kept for other
+        queues to try."""
+        timeout_s = self._pairing.operation_timeout_s if timeout is None else timeout
+        return timeout_s if len(self._pairing.rotation.queues) == 1 else timeout_s / 2
+
+    def _stored_directly(self, batch: DirectBatch) -> None:
+        self._pairing.backlog.restore(batch.queue)
+        self._pairing.recorder.stored(self._path, len(batch.payloads))
 
     def _begin_call(self, timeout: float | None = None) -> SenderCall:
         self._check_usable(timeout)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
@@ -24,6 +25,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from pairbus.amqp.batch import split_batch
 from pairbus.amqp.sections import Message
 from pairbus.errors import (
     CannotCancel,
@@ -56,6 +58,7 @@ from pairbus.pairing.health import PeekResult
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.payloads import PairedBatch
 from pairbus.pairing.sdk import encode, members
+from pairbus.pairing.sdk_payloads import EncodedBatch
 from pairbus.pairing.secondary_probe import probe_secondary
 from pairbus.pairing.sender import PairedSender
 from pairbus.pairing.sender_base import SenderCall, SenderLinks
@@ -84,7 +87,7 @@ class FakeSender:
     """A sender of the SDK that records its calls and fails on request."""
 
     _open = _handler = _create_handler = _backoff = None
-    _running = True
+    _amqp_transport = PyamqpTransport
     client_identifier = "fake"
     fully_qualified_namespace = "one"
 
@@ -110,8 +113,11 @@ class FakeSender:
         self.duration_s = 0.0
         self.on_call: Callable[[], object] = lambda: None
         """Called at the beginning of each call."""
+        self.on_sent: Callable[[], object] = lambda: None
+        """Called after each send that was accepted."""
         self.sent: list[list[bytes]] = []
         """The messages that were accepted, by call."""
+        self.opened = False
 
     @property
     def _max_message_size_on_link(self) -> int:
@@ -122,6 +128,11 @@ class FakeSender:
         self.harness.clock += self.duration_s
         if self.open_error is not None:
             raise self.open_error
+        self.opened = True
+
+    @property
+    def _running(self) -> bool:
+        return self.opened and self.open_error is None
 
     def accept_or_fail(self) -> None:
         self.open_link()
@@ -163,6 +174,16 @@ class FakeSender:
         self.transfer(messages)
         self.harness.options.append(options)
         self.sent.append(payloads_of(messages))
+        self.on_sent()
+
+    def _check_live(self) -> None:
+        pass
+
+    def _send(self) -> None:
+        raise AssertionError("called by `_do_retryable_operation` only")
+
+    def _do_retryable_operation(self, operation: Any, *, message: Any, **options: Any) -> None:
+        self.send_messages(message)
 
     def schedule_messages(self, messages: Any, at: datetime, **options: Any) -> list[int]:
         self.transfer(messages)
@@ -174,7 +195,7 @@ class FakeSender:
         self.harness.cancelled.append(numbers)
 
     def close(self) -> None:
-        pass
+        self.opened = False
 
 
 class FakeClient:
@@ -225,6 +246,9 @@ class RecordingDriver(ThreadDriver):
 
 
 def payloads_of(messages: Any) -> list[bytes]:
+    if isinstance(messages, EncodedBatch):
+        payload: bytes = messages._message.payload
+        return [payload] if len(messages) == 1 else split_batch(payload)
     if isinstance(messages, ServiceBusMessageBatch):
         return members(messages)
     return [encode(m) for m in (messages if isinstance(messages, list) else [messages])]
@@ -649,11 +673,11 @@ def test_failed_queue_is_left_by_all_senders(
         ("open_error", GONE, 1),
         ("open_error", ValueError("invalid"), 1),
         ("open_error", BROKEN, 1),
-        ("send_error", FULL, 2),  # to create a batch and to send it
-        ("send_error", GONE, 2),
-        ("send_error", NO_RIGHTS, 2),
-        ("send_error", BROKEN, 2),
-        ("send_error", HIDDEN, 4),  # the link is opened again
+        ("send_error", FULL, 1),  # to send: the link is open
+        ("send_error", GONE, 1),
+        ("send_error", NO_RIGHTS, 1),
+        ("send_error", BROKEN, 1),
+        ("send_error", HIDDEN, 3),  # to send, to open the link again and to send
     ],
 )
 def test_queue_is_pulled_after_any_error_and_another_stores_the_message(
@@ -733,6 +757,116 @@ def test_busy_queue_is_not_pulled_and_the_error_is_raised(
     assert event.error is BUSY
 
 
+# Sends over an open link, without an operation.
+
+
+@pytest.fixture
+def operations_started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The messages of the sends for which an operation is started from now on."""
+    started: list[Any] = []
+    send = operations.send
+
+    def record(call: Any, messages: Any, *args: Any) -> Any:
+        started.append(messages)
+        return send(call, messages, *args)
+
+    monkeypatch.setattr(operations, "send", record)
+    return started
+
+
+@pytest.mark.rule("S4", "S6")
+@pytest.mark.parametrize("number", [1, 3])
+def test_send_over_an_open_link_is_stored_without_an_operation(
+    failed_over: PairingHarness,
+    used_queue: FakeSender,
+    operations_started: list[Any],
+    number: int,
+) -> None:
+    messages = [message(str(index)) for index in range(2, 2 + number)]
+    before = failed_over.orders.counters.stored
+
+    failed_over.send(messages if number > 1 else messages[0])
+
+    assert operations_started == []
+    assert failed_over.called() == [used_queue.name]
+    assert failed_over.timeouts() == [30]  # half of the time is kept for other queues
+    assert ids(failed_over.stored()) == ["1", *(str(index) for index in range(2, 2 + number))]
+    assert failed_over.orders.counters.stored == before + number
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        lambda harness, used: harness.pairing.backlog.pull(
+            next(queue for queue in QUEUES if queue != used.name), BROKEN
+        ),
+        lambda harness, used: harness.pairing.secondary_host.unreachable(
+            used.name, DOWN, began=harness.clock
+        ),
+        lambda harness, used: setattr(used, "opened", False),
+        lambda harness, used: harness.links()._backlog.clear(),
+    ],
+    ids=["another queue is pulled", "the host is down", "the link is lost", "there is no link"],
+)
+def test_send_needs_an_operation_if_the_backlog_is_not_in_order(
+    failed_over: PairingHarness,
+    used_queue: FakeSender,
+    operations_started: list[Any],
+    disturb: Callable[[PairingHarness, FakeSender], None],
+) -> None:
+    disturb(failed_over, used_queue)
+
+    with suppress(SendUnavailable):
+        failed_over.send(message("2"))
+
+    assert len(operations_started) == 1
+
+
+@pytest.mark.rule("S5", "S8")
+@pytest.mark.parametrize("size", [70 * KB, 300 * KB])
+def test_size_of_a_large_message_is_checked_by_an_operation(
+    failed_over: PairingHarness, used_queue: FakeSender, operations_started: list[Any], size: int
+) -> None:
+    with suppress(MessageTooLargeForBacklog):
+        failed_over.send(sized("2", size))
+
+    assert len(operations_started) == 1
+
+
+@pytest.mark.rule("S5", "S11")
+def test_lost_answer_over_an_open_link_is_reported(
+    failed_over: PairingHarness, used_queue: FakeSender
+) -> None:
+    used_queue.send_error, used_queue.loses_answers = BROKEN, True
+    for queue in QUEUES:
+        if queue != used_queue.name:
+            failed_over.backlog[queue].send_error = BROKEN
+
+    with pytest.raises(SendUnavailable) as caught:
+        failed_over.send(message("2"))
+
+    assert outcomes_of(caught.value) == [NOT_KNOWN]
+    assert failed_over.called()[0] == used_queue.name
+    assert failed_over.called().count(used_queue.name) == 1
+    assert failed_over.pulled() == set(QUEUES)
+    assert failed_over.orders.counters.failed[FailureKind.UNAVAILABLE] == 1
+
+
+@pytest.mark.rule("S2a")
+def test_interruption_of_a_send_over_an_open_link_discards_the_link(
+    failed_over: PairingHarness, used_queue: FakeSender
+) -> None:
+    used_queue.send_error = KeyboardInterrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        failed_over.send(message("2"))
+
+    assert not used_queue.opened
+    assert failed_over.links().backlog_limits(used_queue.name) is None
+    assert not failed_over.links().lock.locked()
+
+
 # Rejected messages, and failures of queues.
 
 
@@ -747,7 +881,7 @@ def test_rejected_message_fails_its_own_call_and_nothing_else(
         failed_over.send(message("2"))
 
     assert caught.value is error
-    assert failed_over.called() == [used_queue.name] * 2  # to create a batch and to send it
+    assert failed_over.called() == [used_queue.name]
     assert failed_over.pulled() == set()
     assert failed_over.events == []
     assert failed_over.orders.queue_of_sender[failed_over.links()] == used_queue.name
@@ -809,7 +943,7 @@ def test_lost_link_is_reopened_once(failed_over: PairingHarness, used_queue: Fak
 
     failed_over.send(message("2"))
 
-    assert failed_over.called() == [used_queue.name] * 4
+    assert failed_over.called() == [used_queue.name] * 3  # to send, to open the link and to send
     assert failed_over.pulled() == set()
     assert ids(failed_over.stored()) == ["1", "2"]
 
@@ -823,15 +957,15 @@ def test_error_of_the_new_link_decides_about_the_queue(
 
     def fail_to_reopen_the_link() -> None:
         calls.append(None)
-        if len(calls) == 3:  # after a batch was created and its send failed
+        if len(calls) == 2:  # after a send failed
             used_queue.open_error = GONE
 
     used_queue.on_call = fail_to_reopen_the_link
 
     failed_over.send(message("2"))
 
-    assert failed_over.called()[:3] == [used_queue.name] * 3
-    assert failed_over.called()[3] != used_queue.name
+    assert failed_over.called()[:2] == [used_queue.name] * 2
+    assert failed_over.called()[2] != used_queue.name
     assert failed_over.pulled() == {used_queue.name}
     (event,) = failed_over.events
     assert isinstance(event, BacklogQueuePulled)
@@ -910,9 +1044,7 @@ def test_host_that_goes_down_during_a_split_batch_ends_the_call(
     failed_over: PairingHarness,
 ) -> None:
     used_queue = failed_over.choose(QUEUES[0])
-    used_queue.on_call = lambda: setattr(
-        used_queue, "open_error", DOWN if used_queue.sent else None
-    )
+    used_queue.on_sent = lambda: setattr(used_queue, "open_error", DOWN)
 
     with pytest.raises(PartlyStored):
         failed_over.send([sized(str(number), 100 * KB) for number in range(5)])
@@ -1340,7 +1472,7 @@ def test_host_that_answers_no_send_gets_a_short_time_after_a_probe(
     failed_over.fail_queues(None, "send_error")
     failed_over.send(message("1"), timeout=60)
     failed_over.send(message("1"), timeout=60)
-    assert failed_over.timeouts() == [60, 30]  # as before the outage
+    assert failed_over.timeouts() == [30]  # as before the outage, over an open link
 
 
 @pytest.mark.rule("S2a")
@@ -1909,6 +2041,7 @@ def fault_pairing(harness: PairingHarness) -> None:
 def shrink_limits(harness: PairingHarness) -> None:
     for sender in harness.backlog.values():
         sender.limit = 50 * KB
+        sender.opened = False  # an open link keeps its limits
 
 
 def fail_sends(error: BaseException) -> Callable[[PairingHarness], None]:
@@ -1951,7 +2084,7 @@ def test_error_after_some_messages_were_stored_becomes_partly_stored(
 ) -> None:
     change, kind = CERTAIN[name]
     first = failed_over.choose(QUEUES[0])
-    first.on_call = lambda: change(failed_over) if first.sent else None
+    first.on_sent = lambda: change(failed_over)
 
     with pytest.raises(PartlyStored) as caught:
         failed_over.send(FIT)

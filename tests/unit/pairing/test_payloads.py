@@ -12,7 +12,7 @@ from azure.servicebus._common.utils import transform_outbound_messages
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
-from pairbus.amqp.batch import size_in_batch
+from pairbus.amqp.batch import size_in_batch, split_batch
 from pairbus.amqp.sections import Message
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.payloads import (
@@ -22,7 +22,8 @@ from pairbus.pairing.payloads import (
     fill_batch,
     prepare,
 )
-from pairbus.pairing.sdk import batch_of, encode, members
+from pairbus.pairing.sdk import encode, members
+from pairbus.pairing.sdk_payloads import EncodedBatch
 from pairbus.servicebus.limits import MAX_HEADER_SIZE
 from pairbus.transfer import ALIASES, PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
@@ -357,7 +358,7 @@ def test_batch_size_is_counted_as_in_the_sdk() -> None:
 def test_batch_of_payloads_keeps_their_order() -> None:
     payloads = [encode(ServiceBusMessage(str(number))) for number in range(5)]
 
-    batch = batch_of(payloads, ServiceBusMessageBatch())
+    batch = EncodedBatch(payloads, PyamqpTransport)
 
-    assert members(batch) == payloads
+    assert split_batch(batch._message.payload) == payloads
     assert len(batch) == 5

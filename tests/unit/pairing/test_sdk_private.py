@@ -3,9 +3,10 @@
 `tests/unit/pairing/test_failures.py` has the pins of errors.
 """
 
+import asyncio
 import inspect
 from copy import copy
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -25,12 +26,13 @@ from azure.servicebus._pyamqp.aio import _management_link_async as management_as
 from azure.servicebus._pyamqp.aio import _sender_async as sender_async
 from azure.servicebus._pyamqp.aio import _session_async as session_async
 from azure.servicebus._pyamqp.aio import _transport_async as transport_async
+from azure.servicebus._pyamqp.message import BatchMessage
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from pairbus.amqp.batch import size_in_batch, split_batch
-from pairbus.pairing import sdk, sdk_clients
+from pairbus.amqp.batch import size_in_batch
+from pairbus.pairing import sdk, sdk_clients, sdk_payloads
 from pairbus.pairing.payloads import PairedBatch
 from pairbus.pairing.sdk import InterruptibleHandshake
 
@@ -114,17 +116,81 @@ def test_pin_the_members_of_a_batch():
 
 @pytest.mark.parametrize("name", ["_count", "_amqp_transport", "_tracing_attributes", "_add"])
 def test_pin_the_fields_of_a_batch(name: str):
-    must_have(ServiceBusMessageBatch(), name, "sdk.batch_of and sdk.batch_settings")
+    must_have(ServiceBusMessageBatch(), name, "sdk_payloads.EncodedBatch and sdk.batch_settings")
 
 
-def test_pin_how_a_batch_of_encoded_messages_is_sent():
-    payloads = [sdk.encode(ServiceBusMessage(b"x" * size)) for size in (1, 1000)]
-    batch = sdk.batch_of(payloads, like=ServiceBusMessageBatch())
-    assert len(batch) == 2, "the length of a batch is no longer _count: see sdk.batch_of"
-    wire = pyamqp_bytes(batch)
-    assert split_batch(wire) == payloads, (
-        "the SDK no longer sends the content of _message of a batch: see sdk.batch_of"
+@each_flavour
+@pytest.mark.parametrize("sizes", [(200,), (1, 1000)], ids=["single", "batch"])
+def test_pin_how_a_sender_sends_encoded_messages(
+    flavour: Any, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+):
+    """A sender of the SDK hands an `EncodedBatch` to its handler, and reads no other field of it,
+    also while its tracing is enabled."""
+    see = "sdk_payloads.EncodedBatch"
+    module = inspect.getmodule(type(client_of(flavour).get_queue_sender("q")))
+    payloads = [sdk.encode(ServiceBusMessage(b"x" * size)) for size in sizes]
+    sender = client_of(flavour, retry_total=0).get_queue_sender("q")
+    must_have(sender, "_amqp_transport", see)
+    sender._running = True
+    sender._handler = SimpleNamespace(sent=[])
+
+    def send_message(message: Any, **options: Any) -> None:
+        sender._handler.sent.append(message)
+
+    async def send_message_async(message: Any, **options: Any) -> None:
+        sender._handler.sent.append(message)
+
+    sender._handler.send_message = send_message
+    sender._handler.send_message_async = send_message_async
+    for traced in (False, True):
+        monkeypatch.setattr(module, "is_tracing_enabled", lambda traced=traced: traced)
+        result = sdk_payloads.send_payloads(sender, payloads, traced=traced)
+        if inspect.isawaitable(result):
+            asyncio.run(wait_for(result))
+    assert [type(message) for message in sender._handler.sent] == [
+        sdk_payloads.EncodedMessage
+    ] * 2, f"the SDK sends something else: see {see}"
+
+
+async def wait_for(result: Any) -> None:
+    await result
+
+
+@each_flavour
+def test_pin_the_end_of_a_send(flavour: Any):
+    see = "sdk_payloads.send_payloads"
+    sender = client_of(flavour).get_queue_sender("q")
+    for name in ("_check_live", "_send", "_do_retryable_operation"):
+        must_have(sender, name, see)
+    source = "".join(inspect.getsource(type(sender).send_messages).split())
+    assert source.count("self._check_live()") == 1, f"senders check something else: see {see}"
+    assert source.endswith(
+        "withsend_trace_context_manager(self,links=trace_links):"
+        f"{'await' if flavour is azure.servicebus.aio else ''}self._do_retryable_operation("
+        "self._send,message=obj_message,timeout=timeout,operation_requires_timeout=True,"
+        "apply_try_timeout=True,require_last_exception=True,)"
+    ), f"`send_messages` ends in another way: see {see}"
+
+
+def test_pin_that_the_sdk_encodes_nothing_of_an_encoded_message():
+    from azure.servicebus._pyamqp._encode import encode_payload
+
+    message: Any = sdk_payloads.EncodedMessage.of([b"payload"])
+    assert encode_payload(bytearray(), message) == b"", (
+        "the SDK encodes more sections of a message: see sdk_payloads.EncodedMessage"
     )
+
+
+def test_pin_the_encoding_of_a_batch():
+    payloads = [sdk.encode(ServiceBusMessage(b"x" * size)) for size in (1, 255, 256, 1000)]
+    batch = ServiceBusMessageBatch()
+    batch._message[sdk.DATA_SECTION].extend(map(bytearray, payloads))
+    wire = pyamqp_bytes(batch)
+    encoded = sdk_payloads.EncodedMessage.of(payloads)
+    assert wire == encoded.payload, (
+        "the SDK encodes a batch in another way: see sdk_payloads.EncodedMessage"
+    )
+    assert BatchMessage._code == encoded._code
     assert len(wire) == sum(size_in_batch(len(payload)) for payload in payloads), (
         "the size of a message in a batch has changed: see pairbus.amqp.batch.size_in_batch"
     )
@@ -133,9 +199,20 @@ def test_pin_how_a_batch_of_encoded_messages_is_sent():
 def pyamqp_bytes(batch: ServiceBusMessageBatch) -> bytes:
     """Encode a batch as `PyamqpTransport.send_messages` does."""
     from azure.servicebus._pyamqp._encode import encode_payload
-    from azure.servicebus._pyamqp.message import BatchMessage
 
     return bytes(encode_payload(bytearray(), BatchMessage(*batch._message)))
+
+
+@pytest.mark.parametrize("module", [session_sync, session_async], ids=["sync", "aio"])
+def test_pin_the_state_of_a_session_after_a_transfer(module: ModuleType):
+    source = inspect.getsource(module.Session._outgoing_transfer)
+    after = source.rpartition("_process_outgoing_frame(")[2]
+    changes = [line.strip() for line in after.splitlines() if " += " in line or " -= " in line]
+    assert changes == [
+        "self.next_outgoing_id += 1",
+        "self.remote_incoming_window -= 1",
+        "self.outgoing_window -= 1",
+    ], "a session counts transfers in another way: see sdk_payloads.transfer_encoded"
 
 
 def test_pin_the_constructor_arguments_of_a_batch():

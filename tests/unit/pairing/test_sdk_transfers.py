@@ -1,7 +1,9 @@
 """Messages that may have arrived although a call of the SDK failed. The handlers, sessions and
 links are those of the SDK; there is no network."""
 
+import gc
 import inspect
+import weakref
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -11,14 +13,17 @@ import azure.servicebus.aio
 import pytest
 from azure.servicebus._pyamqp import sender as sender_sync
 from azure.servicebus._pyamqp import session as session_sync
+from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._pyamqp.aio import _sender_async as sender_async
 from azure.servicebus._pyamqp.aio import _session_async as session_async
 from azure.servicebus._pyamqp.constants import LinkState, SenderSettleMode, SessionState
-from azure.servicebus._pyamqp.message import Message, _MessageDelivery
+from azure.servicebus._pyamqp.message import BatchMessage, Message, _MessageDelivery
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.pairing.sdk import CallInterrupted
+from pairbus.pairing.sdk_payloads import EncodedMessage
 from pairbus.pairing.sdk_transfers import (
+    forget_transfers,
     may_have_arrived,
     note_transfers,
     record_transfers,
@@ -66,11 +71,11 @@ class Connection:
 class Harness:
     """A sender of the SDK whose transfers are recorded, with an attached link."""
 
-    def __init__(self, flavour: ModuleType, *, sizes: bool = False) -> None:
+    def __init__(self, flavour: ModuleType, *, sizes: bool = False, encoded: bool = False) -> None:
         self.is_async = flavour is azure.servicebus.aio
         client = flavour.ServiceBusClient.from_connection_string(TEXT)
         self.sender = client.get_queue_sender("q")
-        record_transfers(self.sender, sizes=sizes)
+        record_transfers(self.sender, sizes=sizes, encoded=encoded)
         self.connect()
 
     def connect(self) -> None:
@@ -97,18 +102,18 @@ class Harness:
         self.link.state = self.requests.state = LinkState.ATTACHED
         self.handler._session, self.handler._link = self.session, self.link
 
-    async def enqueue(self, size: int = 10) -> Any:
+    async def enqueue(self, size: int = 10, content: Any = None) -> Any:
         """Enqueue a message as `send_message` of a handler does."""
-        message = _MessageDelivery(Message(data=b"x" * size))
+        message = _MessageDelivery(Message(data=b"x" * size) if content is None else content)
         if self.is_async:
             await self.handler._transfer_message_async(message, 0)
         else:
             self.handler._transfer_message(message, 0)
         return message
 
-    async def transfer(self, size: int = 10) -> Any:
+    async def transfer(self, size: int = 10, content: Any = None) -> Any:
         """Enqueue a message, and let the link transfer it."""
-        message = await self.enqueue(size)
+        message = await self.enqueue(size, content)
         await result_of(self.link.update_pending_deliveries())
         return message
 
@@ -427,3 +432,83 @@ def test_error_of_any_class_can_be_noted() -> None:
     for error in (KeyboardInterrupt(), OSError(1, "x"), ServiceBusError("x")):
         note_transfers(error, SimpleNamespace(pairbus_transfers=[]), abandoned=False)
         assert not may_have_arrived(error)
+
+
+# Encoded messages.
+
+
+@pytest.mark.rule("S6")
+@pytest.mark.parametrize("size", [1, 200, 243, 244, 245, 450, 500, 2000])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_encoded_messages_are_transferred_as_the_sdk_would_transfer_them(
+    flavour: ModuleType, size: int, count: int
+) -> None:
+    """The connection takes frames of 500 bytes, so that some sizes need one and others several."""
+    payloads = [bytes(encode_payload(bytearray(), Message(data=[b"x" * size])))] * count
+    ours, plain = Harness(flavour, encoded=True), Harness(flavour)
+
+    for _ in range(2):
+        await ours.transfer(content=EncodedMessage.of(payloads))
+        await plain.transfer(
+            content=Message(data=[b"x" * size]) if count == 1 else BatchMessage(data=payloads)
+        )
+
+    assert [without_types(frame) for frame in ours.connection.frames] == [
+        without_types(frame) for frame in plain.connection.frames
+    ]
+    assert len(ours.connection.frames) >= 2
+    for name in ("next_outgoing_id", "remote_incoming_window", "outgoing_window"):
+        assert getattr(ours.session, name) == getattr(plain.session, name)
+    assert ours.link.current_link_credit == plain.link.current_link_credit
+    assert ours.link.delivery_count == plain.link.delivery_count
+
+
+def without_types(frame: Any) -> Any:
+    """Return a frame whose payload is bytes: the SDK uses a bytearray."""
+    return frame._replace(payload=bytes(frame.payload))
+
+
+@pytest.mark.rule("S5", "S11")
+async def test_encoded_message_waits_for_the_window_of_the_session(flavour: ModuleType) -> None:
+    harness = Harness(flavour, encoded=True, sizes=True)
+    harness.session.remote_incoming_window = 0
+
+    await harness.transfer(content=EncodedMessage.of([b"payload"]))
+    assert harness.connection.frames == []
+    assert not await harness.fail()
+    assert take_sizes(harness.sender) == []
+
+    harness.session.remote_incoming_window = 1
+    await result_of(harness.link.update_pending_deliveries())
+    (frame,) = harness.connection.frames
+    assert frame.payload == b"payload"
+    assert await harness.fail()
+    assert take_sizes(harness.sender) == [[7]]
+
+
+@pytest.mark.rule("S5", "S11")
+async def test_encoded_message_may_have_arrived_if_writing_fails(flavour: ModuleType) -> None:
+    harness = Harness(flavour, encoded=True)
+
+    def fail() -> None:
+        raise OSError("broken")
+
+    harness.connection.on_write = fail
+    with pytest.raises(OSError, match="broken"):
+        await harness.transfer(content=EncodedMessage.of([b"payload"]))
+
+    assert await harness.fail()
+
+
+async def test_transfers_leave_nothing_to_the_garbage_collector(flavour: ModuleType) -> None:
+    harness = Harness(flavour)
+    await harness.transfer()
+    await harness.answer(ACCEPTED)
+    message = weakref.ref(harness.sender.pairbus_transfers[0])
+    gc.collect()
+    gc.disable()
+    try:
+        forget_transfers(harness.sender)
+        assert message() is None
+    finally:
+        gc.enable()

@@ -30,7 +30,7 @@ from pairbus.events import (
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing.health import FailureAction, HealthTask, InFlightSend, PeekResult, Step
-from pairbus.pairing.rotation import QueueClaim
+from pairbus.pairing.queue_claim import QueueClaim
 from pairbus.pairing.secondary_health import FIRST_PROBE_S, HostProbe
 from pairbus.pairing.secondary_host import TRIAL_TIMEOUT_S
 from pairbus.pairing.state import Hold, PairingState, PathState

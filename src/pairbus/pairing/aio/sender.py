@@ -9,9 +9,11 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from pairbus.errors import PairbusError
 from pairbus.pairing import operations
 from pairbus.pairing.aio.driver import LoopDriver
+from pairbus.pairing.backlog_send import QueueFailure
 from pairbus.pairing.payloads import MessageTypes, message_count, paired_batch
 from pairbus.pairing.sdk import is_open
-from pairbus.pairing.sender_base import PairedSenderBase
+from pairbus.pairing.sdk_payloads import send_payloads
+from pairbus.pairing.sender_base import DirectBatch, PairedSenderBase
 
 __all__ = ["PairedSender"]
 
@@ -42,13 +44,19 @@ class PairedSender(PairedSenderBase[LoopDriver]):
         PartlyStored, MessageTooLargeForBacklog or ReservedProperty."""
         started_at = self._pairing.now()
         messages = self._prepare(message, timeout)
-        failure = None
+        failure = queue_failure = None
         if self._is_healthy():
             sent, failure = await self._send_to_primary(messages, timeout, kwargs)
             if sent:
                 return
+        elif (batch := self._direct_batch(messages)) is not None:
+            timeout_s = self._backlog_timeout_s(timeout)
+            stored, queue_failure = await self._send_to_backlog(batch, timeout_s)
+            if stored:
+                return
         call = self._call_since(started_at, timeout)
-        await self._driver.run(operations.send(call, messages, timeout, kwargs, failure))
+        operation = operations.send(call, messages, timeout, kwargs, failure, queue_failure)
+        await self._driver.run(operation)
 
     async def _send_to_primary(
         self, messages: Any, timeout: float | None, options: dict[str, Any]
@@ -81,6 +89,37 @@ class PairedSender(PairedSenderBase[LoopDriver]):
                 self._driver.discard(sender)
         if not self._is_healthy():  # another send failed in the meantime
             pairing.send_succeeded(self._path)
+        return True, None
+
+    async def _send_to_backlog(
+        self, batch: DirectBatch, timeout_s: float
+    ) -> tuple[bool, QueueFailure | None]:
+        """Send to a backlog queue over an open link. Return whether it accepted the messages and,
+        if not, the failure for the operation to handle."""
+        links, queue = self._links, batch.queue
+        sender: Any = None
+        error: BaseException | None = None
+        try:
+            with self._driver.time_limits.limit(timeout_s) as limit:
+                async with links.lock:
+                    sender = links.backlog_sender(queue)
+                    if sender is None or not is_open(sender):
+                        sender = None
+                        return False, None
+                    limit.link = sender
+                    await send_payloads(sender, batch.payloads, traced=False)
+        except BaseException as exc:
+            error = exc
+            if isinstance(exc, PairbusError) or not isinstance(exc, Exception):
+                raise
+            # Without a sender, the time was spent waiting for other calls of this sender.
+            return False, None if sender is None else QueueFailure(queue, exc)
+        finally:
+            if sender is not None and links.backlog_call_ended(
+                queue, sender, error, answered=error is None
+            ):
+                self._driver.discard(sender)
+        self._stored_directly(batch)
         return True, None
 
     async def schedule_messages(

@@ -1,0 +1,1 @@
+"""Hot paths, whose instructions are counted: see `benchmarks.hot_paths.guard`."""

@@ -1,0 +1,125 @@
+"""Sends of messages that are encoded already. Uses private names of the SDK, like `pairing.sdk`.
+
+The SDK encodes each message itself. Encoded messages pass through it in a message without sections,
+for which the SDK encodes nothing; the session of the link then gets their bytes.
+"""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from azure.servicebus import ServiceBusMessageBatch, __version__
+
+from pairbus.amqp.batch import BATCH_FORMAT, make_batch
+from pairbus.pairing.sdk import require
+
+try:
+    from azure.servicebus._pyamqp.constants import SessionState, SessionTransferState
+    from azure.servicebus._pyamqp.message import BatchMessage
+    from azure.servicebus._pyamqp.performatives import TransferFrame
+except ImportError as exc:
+    raise ImportError(
+        f"azure-servicebus {__version__} is not supported by this version of pairbus: {exc}. "
+        "Install a supported version of azure-servicebus."
+    ) from exc
+
+require(ServiceBusMessageBatch(), "_amqp_transport", "_message", "_messages", "_count")
+
+_NO_SECTIONS = (None,) * len(BatchMessage._fields)
+_MAX_FRAME_OVERHEAD = 256
+"""More than the size of a transfer frame without its payload: all of its fields are short."""
+
+
+class EncodedMessage(tuple[None, ...]):  # noqa: SLOT001  the SDK takes the format from an attribute
+    """An encoded message or batch, in the place of a message of the SDK."""
+
+    application_properties = None
+    _code: int
+    """The message format, as in the SDK."""
+    payload: bytes
+    sizes: list[int]
+    """The size of each message."""
+
+    @classmethod
+    def of(cls, payloads: list[bytes]) -> "EncodedMessage":
+        """Return a single message, or a batch of several."""
+        message = cls(_NO_SECTIONS)
+        message.sizes = list(map(len, payloads))
+        if len(payloads) == 1:
+            message._code, message.payload = 0, payloads[0]
+        else:
+            message._code, message.payload = BATCH_FORMAT, make_batch(payloads)
+        return message
+
+
+class EncodedBatch(ServiceBusMessageBatch):
+    """Encoded messages in the form of a batch, which a sender of the SDK sends without changes. A
+    single message is not sent as a batch: the service has a higher limit for it, and less work."""
+
+    def __init__(self, payloads: list[bytes], amqp_transport: Any) -> None:
+        # These are all fields that a sender reads; the constructor of the SDK takes as long as the
+        # encoding of a message. If the transport is not that of the sender, the sender builds
+        # another batch from `_messages`.
+        self._amqp_transport = amqp_transport
+        self._message: Any = EncodedMessage.of(payloads)
+        self._messages: list[Any] = []
+        self._count = len(payloads)
+
+
+def send_payloads(sender: Any, payloads: list[bytes], *, traced: bool) -> Any:
+    """Send encoded messages as one delivery, with the retries of the SDK. Returns an awaitable in
+    the async SDK. `traced`: the application has enabled the tracing of the SDK. The sessions of the
+    sender must `transfer_encoded`."""
+    batch = EncodedBatch(payloads, sender._amqp_transport)
+    if traced:
+        return sender.send_messages(batch)
+    # The end of `send_messages`, as it is without tracing. Its beginning examines and converts
+    # messages, which takes longer than the encoding of a batch.
+    sender._check_live()
+    return sender._do_retryable_operation(
+        sender._send,
+        message=batch,
+        timeout=None,
+        operation_requires_timeout=True,
+        apply_try_timeout=True,
+        require_last_exception=True,
+    )
+
+
+def transfer_encoded(session: Any) -> None:
+    """Let a session of the SDK transfer messages that are encoded already."""
+    outgoing_transfer = session._outgoing_transfer
+    connection = session._connection
+
+    def transfer(delivery: Any, network_trace: Any) -> Any:
+        message = delivery.message
+        if type(message) is not EncodedMessage:
+            return outgoing_transfer(delivery, network_trace)
+        frame = delivery.frame
+        frame["payload"] = message.payload
+        if (
+            network_trace
+            or session.state != SessionState.MAPPED
+            or session.remote_incoming_window <= 0
+            or len(message.payload) > connection._remote_max_frame_size - _MAX_FRAME_OVERHEAD
+        ):
+            return outgoing_transfer(delivery, network_trace)
+        # The SDK encodes a frame twice, to learn how many frames it needs. This one is enough.
+        frame["delivery_id"] = session.next_outgoing_id
+        written = connection._process_outgoing_frame(session.channel, TransferFrame(**frame))
+        if written is None:
+            return _count_transfer(session, delivery)
+        return _count_when_written(written, session, delivery)
+
+    session._outgoing_transfer = transfer
+
+
+async def _count_when_written(written: Awaitable[None], session: Any, delivery: Any) -> None:
+    await written
+    _count_transfer(session, delivery)
+
+
+def _count_transfer(session: Any, delivery: Any) -> None:
+    session.next_outgoing_id += 1
+    session.remote_incoming_window -= 1
+    session.outgoing_window -= 1
+    delivery.transfer_state = SessionTransferState.OKAY
