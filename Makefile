@@ -8,6 +8,7 @@ TIER_CELLS := primary/kill/filling worker/kill/draining
 # Tests that need no other program than Python: neither Java nor Node.js, a browser or Prometheus.
 CORE_TESTS := tests/unit tests/property tests/integration
 NOT_CORE := test_alerts.py test_least_rights.py test_network_options.py test_pairing_websockets.py test_prometheus.py test_proxies.py test_proxies_sdk.py
+NEEDS_JAVA := tests/integration/cli/test_configuration.py::test_drill_uses_a_pairing_only_if_it_is_named
 
 # Hundreds of processes import the same files.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,7 +31,7 @@ else
 endif
 
 test-core: setup-core ## Run the tests that need no other program than Python, such as Java
-	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile $(CORE_TESTS) $(NOT_CORE:%=--ignore-glob '*/%') $(ARGS)
+	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile $(CORE_TESTS) $(NOT_CORE:%=--ignore-glob '*/%') --deselect $(NEEDS_JAVA) $(ARGS)
 
 test-tiers: setup-test ## Run tests of pairing and syphon, and some faults, on namespaces of each Azure tier
 	@for tier in standard premium; do \
