@@ -38,25 +38,27 @@ def write(wheel: Path, folder: Path) -> Path:
     install(python, f"{wheel}[all]", folder=folder)
     tool = create_environment(folder, "tool").with_name("cyclonedx-py")
     install(tool.with_name("python"), *group("release"), folder=folder)
-    path = ROOT / "dist" / f"{wheel.name.split('-py')[0]}.cdx.json"
+    draft = folder / "draft.json"
     run(
         *(tool, "environment", "--pyproject", ROOT / "pyproject.toml", "--mc-type", "library"),
-        *("--output-reproducible", "--validate", "--output-file", path, python),
+        *("--output-reproducible", "--validate", "--output-file", draft, python),
         folder=folder,
     )
-    check(
-        json.loads(path.read_text(encoding="utf-8")),
-        json.loads(run(python, "-I", "-c", LIST, folder=folder).stdout),
-    )
+    installed = json.loads(run(python, "-I", "-c", LIST, folder=folder).stdout)
+    bill = json.loads(draft.read_text(encoding="utf-8"))
+    # pyproject.toml has no version: it is in the source.
+    bill["metadata"]["component"]["version"] = installed.pop("pairbus")
+    check(bill, installed)
+    path = wheel.with_name(f"{wheel.name.split('-py')[0]}.cdx.json")
+    path.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
     return path
 
 
 def check(bill: dict[str, Any], installed: dict[str, str]) -> None:
-    """Check that the bill lists exactly the installed packages, each with a licence."""
-    root = bill["metadata"]["component"]
+    """Check that the bill lists exactly the other installed packages, each with a licence."""
+    if (name := bill["metadata"]["component"]["name"]) != "pairbus":
+        raise ReleaseError(f"The bill is of {name}.")
     expected = {normalized(name): version for name, version in installed.items()}
-    if root["name"] != "pairbus" or root.get("version") != expected.pop("pairbus"):
-        raise ReleaseError(f"The bill is of {root['name']} {root.get('version')}.")
     listed = {normalized(each["name"]): each["version"] for each in bill["components"]}
     if listed != expected:
         differing = sorted(listed.items() ^ expected.items())

@@ -4,11 +4,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pairbus
+from scripts.environments import ReleaseError
 from scripts.release_check import CHANGELOG, HEADING, release_problem
+from scripts.sbom import check
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
@@ -63,3 +66,35 @@ def test_release_that_is_not_complete_is_refused(
     tag: str, version: str, changelog: str, problem: str
 ):
     assert release_problem(tag, version, changelog) == problem
+
+
+def bill(**licences: str) -> dict[str, Any]:
+    """Return a bill of materials of pairbus with packages of version 1."""
+    return {
+        "metadata": {"component": {"name": "pairbus"}},
+        "components": [
+            {"name": name, "version": "1", "licenses": [{"expression": licence}] if licence else []}
+            for name, licence in licences.items()
+        ],
+    }
+
+
+def test_bill_of_materials_lists_what_is_installed():
+    check(bill(rich="MIT", Typer="MIT"), {"rich": "1", "typer": "1"})
+
+
+@pytest.mark.parametrize(
+    ("installed", "problem"),
+    [
+        ({"rich": "1", "lark": "1"}, r"differ: \[\('lark', '1'\)\]"),
+        ({"rich": "2"}, "differ"),
+    ],
+)
+def test_bill_that_differs_from_the_environment_is_refused(installed: dict[str, str], problem: str):
+    with pytest.raises(ReleaseError, match=problem):
+        check(bill(rich="MIT"), installed)
+
+
+def test_package_without_a_licence_is_refused():
+    with pytest.raises(ReleaseError, match=r"no licence of \['rich'\]"):
+        check(bill(rich=""), {"rich": "1"})
