@@ -5,14 +5,19 @@ DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
 TIER_TESTS := $(wildcard tests/integration/test_pairing*.py tests/integration/test_syphon*.py)
 TIER_CELLS := primary/kill/filling worker/kill/draining
 
+# Tests that need no other program than Python: neither Java nor Node.js, a browser or Prometheus.
+CORE_TESTS := tests/unit tests/property tests/integration
+NOT_CORE := test_alerts.py test_least_rights.py test_network_options.py test_pairing_websockets.py test_prometheus.py test_proxies.py test_proxies_sdk.py
+NEEDS_JAVA := tests/integration/cli/test_configuration.py::test_drill_uses_a_pairing_only_if_it_is_named
+
 # Hundreds of processes import the same files.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tiers soak lint format wheel bench instructions performance docs rules fuzz sdk-suite clean setup-demo setup-test
+.PHONY: help demo test test-core test-tiers soak lint format wheel sbom images release-check bench instructions performance docs rules fuzz sdk-suite clean setup-core setup-demo setup-test
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup-demo ## Run the outage drill on this machine, with a web page; ARGS="--outage 30" sets options
 	@$(PY) -m pairbus drill --console $(ARGS)
@@ -25,6 +30,9 @@ else
 	@$(PY) -m pytest -n 6 --dist worksteal $(DEADLINES)
 endif
 
+test-core: setup-core ## Run the tests that need no other program than Python, such as Java
+	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile $(CORE_TESTS) $(NOT_CORE:%=--ignore-glob '*/%') --deselect $(NEEDS_JAVA) $(ARGS)
+
 test-tiers: setup-test ## Run tests of pairing and syphon, and some faults, on namespaces of each Azure tier
 	@for tier in standard premium; do \
 		PAIRBUS_TEST_TIER=$$tier $(PY) -m pytest -m "not soak and not unlimited" -n 2 --dist loadfile $(TIER_TESTS) && \
@@ -34,6 +42,7 @@ test-tiers: setup-test ## Run tests of pairing and syphon, and some faults, on n
 soak: setup-test ## Run the long tests, more examples of the property tests, and the fault matrix (MINUTES=30, SEED=7)
 	@$(PY) -m pytest -m soak --durations 15
 	@HYPOTHESIS_PROFILE=wide $(PY) -m pytest tests/property
+	@$(PY) -m scripts.wheel --drill
 	@$(PY) -m tests.faults.matrix --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
 
 lint: setup-test ## Check style and types
@@ -46,8 +55,17 @@ format: setup-test ## Format the code
 	@$(PY) -m ruff check --fix-only .
 	@$(PY) -m ruff format .
 
-wheel: setup-demo ## Build the wheel and test it in an empty environment
-	@$(PY) scripts/wheel.py
+wheel: setup-demo ## Build sdist and wheel into dist/, and test the wheel in empty environments (ARGS=--drill: with Spark)
+	@$(PY) -m scripts.wheel $(ARGS)
+
+sbom: setup-demo ## Write the software bill of materials of the wheel to dist/
+	@$(PY) -m scripts.sbom
+
+images: setup-test ## Build and run the images of deploy/, and build its manifests (as root, after make wheel)
+	@$(PY) -m scripts.images
+
+release-check: setup-demo ## Check that TAG=v0.2.0 is the version of the package, with a date in CHANGELOG.md
+	@$(PY) -m scripts.release_check "$(TAG)"
 
 bench: setup-test ## Run all benchmarks; ARGS=emulator selects one
 	@$(PY) -m benchmarks $(ARGS); status=$$?; $(PY) -m scripts.performance; exit $$status
@@ -74,6 +92,9 @@ sdk-suite: setup-test ## Run the SDK's own tests; ARGS="--transport tls -k sessi
 clean: ## Remove all generated files
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache tests/peers/node_modules
 	find src tests benchmarks scripts examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+setup-core:
+	@scripts/setup core
 
 setup-demo:
 	@scripts/setup demo

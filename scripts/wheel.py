@@ -1,36 +1,42 @@
-"""Build the wheel, install it in an empty environment, and test it there.
+"""Build the sdist and the wheel, test the wheel in empty environments, and put both into dist/.
 
-The environment is created in a temporary folder, with the pins of constraints.txt, without
-development tools and without Spark. The tests: the modules that an import loads, the commands, the
-error of commands that need Spark, and the example of README.md with an outage. The help texts are
-tested first, with the extra `cli` alone.
+The environments are created in a temporary folder, with the pins of constraints.txt, without
+development tools and without Spark. The tests: the packages that the wheel needs by itself; the
+help texts, with the extra `cli` alone; the modules that an import loads, the commands, the error of
+commands that need Spark, and the example of README.md with an outage; `pipx run`.
+
+    python -m scripts.wheel            in about a minute
+    python -m scripts.wheel --drill    also a drill with Spark, through pipx
 """
 
+import argparse
 import json
-import os
-import subprocess
+import shutil
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-ROOT = Path(__file__).resolve().parent.parent
-PINS = ROOT / "constraints.txt"
+from scripts.distributions import build
+from scripts.environments import (
+    PINS,
+    ROOT,
+    ReleaseError,
+    create_environment,
+    group,
+    install,
+    run,
+)
+
 EXTRAS = "cli,emulator"
 MAX_SIZE_MB = 75
 """The size of the environment with these extras. It was 57 MB in November 2026."""
+MAX_BASE_SIZE_MB = 25
+"""The size of the environment without extras. It was 16 MB in November 2026."""
 UNWANTED = {"pyspark", "pandas", "pyarrow", "pytest", "ruff", "mypy", "hypothesis", "duckdb"}
-NEEDED = (
-    "py.typed",
-    "console/static/index.html",
-    "console/static/vendor/uplot/LICENSE",
-    "cost/page.html.j2",
-    "cost/prices.toml",
-    "spark/log4j2.properties",
-)
-TIMEOUT_S = 300.0
+COMPILED_BY_OTHERS = {"charset_normalizer"}
+"""Packages of the Azure SDK that have compiled modules, which they also work without."""
 UNREACHABLE = "Endpoint=sb://{}.example/;SharedAccessKeyName=k;SharedAccessKey=a2V5"
 LIST_COMMANDS = """
 import json
@@ -61,71 +67,33 @@ print(json.dumps({
 """
 
 
-class WheelError(Exception):
-    """Raised when a test of the wheel fails."""
-
-
 def report(message: str) -> None:
     print(f"wheel: {message}", flush=True)
 
 
-def run(
-    *command: str | Path, folder: Path, fails: bool = False
-) -> "subprocess.CompletedProcess[str]":
-    """Run a command outside the checkout. Raises WheelError if it fails, or if it succeeds although
-    `fails` is set."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "VIRTUAL_ENV", "PAIRBUS_PRIMARY", "PAIRBUS_SECONDARY")
-    }
-    result = subprocess.run(
-        [str(part) for part in command],
-        cwd=folder,
-        env={**environment, "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-    )
-    if bool(result.returncode) != fails:
-        output = "\n".join((result.stdout + result.stderr).splitlines()[-25:])
-        text = " ".join(str(part) for part in command)
-        raise WheelError(f"{text}\nexited with status {result.returncode}:\n{output}")
-    return result
+def size_mb(folder: Path) -> float:
+    """Return the size of the installed packages."""
+    files = (file for file in (folder / "env" / "lib").rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in files) / 1_000_000
 
 
-def build(folder: Path) -> Path:
-    """Build the wheel, and check that it contains all data files and nothing else."""
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    run(
-        *(*pip, "wheel", "--no-deps", "--build-constraint", PINS, "--wheel-dir", folder, ROOT),
-        folder=folder,
-    )
-    (wheel,) = folder.glob("pairbus-*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
-    missing = [name for name in NEEDED if f"pairbus/{name}" not in names]
-    unexpected = [name for name in names if name.split("/")[0].split("-")[0] != "pairbus"]
-    if missing or unexpected:
-        raise WheelError(f"The wheel lacks {missing}, and has unexpected files: {unexpected}.")
-    entry_points = zipfile.ZipFile(wheel).read(
-        f"{wheel.stem.split('-py')[0]}.dist-info/entry_points.txt"
-    )
-    if b"[pytest11]" not in entry_points:
-        raise WheelError("The wheel does not register the pytest plugin.")
-    return wheel
-
-
-def create_environment(folder: Path) -> Path:
-    """Create an environment without pip. Return its Python interpreter."""
-    run(sys.executable, "-m", "venv", "--without-pip", folder / "env", folder=folder)
-    return folder / "env" / "bin" / "python"
-
-
-def install(wheel: Path, extras: str, python: Path, folder: Path) -> None:
-    """Install the wheel with extras."""
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
-    run(*pip, "install", "--constraint", PINS, f"{wheel}[{extras}]", folder=folder)
+def check_base(python: Path, folder: Path) -> str:
+    """Check what the package needs without extras: little, and nothing that is compiled."""
+    packages = folder / "env" / "lib"
+    (site,) = packages.glob("python*/site-packages")
+    compiled = {file.relative_to(site).parts[0].split(".")[0] for file in site.rglob("*.so")}
+    compiled -= {name for name in compiled if "__mypyc" in name} | COMPILED_BY_OTHERS
+    if compiled:
+        raise ReleaseError(f"pip install pairbus needs compiled packages: {sorted(compiled)}.")
+    if size_mb(folder) > MAX_BASE_SIZE_MB:
+        raise ReleaseError(
+            f"pip install pairbus takes {size_mb(folder):.0f} MB, more than {MAX_BASE_SIZE_MB}."
+        )
+    count = len(list(site.glob("*.dist-info")))
+    error = run(python.with_name("pairbus"), "drill", folder=folder, fails=True).stderr.strip()
+    if error != "This command needs the package typer. Run: pip install 'pairbus[drill]'":
+        raise ReleaseError(f"Without extras, the drill does not say what to do:\n{error}")
+    return f"without extras: {count} packages, {size_mb(folder):.0f} MB, not compiled; {error}"
 
 
 def check_help(python: Path, folder: Path) -> str:
@@ -134,29 +102,28 @@ def check_help(python: Path, folder: Path) -> str:
     pairbus = python.with_name("pairbus")
     error = run(pairbus, "emulator", folder=folder, fails=True).stderr.strip()
     if "pip install 'pairbus[emulator]'" not in error or "Traceback" in error:
-        raise WheelError(f"Without the emulator, its command does not say what to do:\n{error}")
+        raise ReleaseError(f"Without the emulator, its command does not say what to do:\n{error}")
     return f"with [cli] alone: {len(commands)} help texts; {error}"
 
 
 def check_size(python: Path, folder: Path) -> str:
     """Check the size of the installed packages."""
-    files = (file for file in (folder / "env" / "lib").rglob("*") if file.is_file())
-    size_mb = sum(file.stat().st_size for file in files) / 1_000_000
-    if size_mb > MAX_SIZE_MB:
-        raise WheelError(f"The environment has {size_mb:.0f} MB, more than {MAX_SIZE_MB}.")
-    return f"{size_mb:.0f} MB in the environment"
+    size = size_mb(folder)
+    if size > MAX_SIZE_MB:
+        raise ReleaseError(f"The environment has {size:.0f} MB, more than {MAX_SIZE_MB}.")
+    return f"{size:.0f} MB in the environment"
 
 
 def check_imports(python: Path, folder: Path) -> str:
     """Check the installed packages, and the modules that `import pairbus` loads."""
     installation = json.loads(run(python, "-I", "-c", INSPECT, folder=folder).stdout)
     if not Path(installation["file"]).is_relative_to(folder):
-        raise WheelError(f"pairbus was imported from {installation['file']}, not from the wheel.")
+        raise ReleaseError(f"pairbus was imported from {installation['file']}, not from the wheel.")
     if unwanted := UNWANTED & set(installation["installed"]):
-        raise WheelError(f"The environment contains {unwanted}.")
+        raise ReleaseError(f"The environment contains {unwanted}.")
     optional = ("pairbus.emulator", "pairbus.syphon", "pairbus.cli", "pyspark")
     if loaded := [name for name in installation["modules"] if name.startswith(optional)]:
-        raise WheelError(f"import pairbus loads {loaded}.")
+        raise ReleaseError(f"import pairbus loads {loaded}.")
     count = len(installation["installed"])
     return f"{count} packages; import pairbus loads neither Spark nor the emulator"
 
@@ -167,7 +134,7 @@ def check_commands(python: Path, folder: Path) -> str:
     version = run(pairbus, "--version", folder=folder).stdout.strip()
     help_text = run(pairbus, "--help", folder=folder).stdout
     if missing := [name for name in ("emulator", "cost", "syphon") if name not in help_text]:
-        raise WheelError(f"pairbus --help does not list {missing}.")
+        raise ReleaseError(f"pairbus --help does not list {missing}.")
     json.loads(run(pairbus, "cost", "forecast", "--json", folder=folder).stdout)
     return f"pairbus {version}: --help and cost forecast work"
 
@@ -180,7 +147,7 @@ def check_missing_spark(python: Path, folder: Path) -> str:
     # This command checks for Java first, which may be missing too.
     report_error = run(pairbus, "cost", "report", folder, folder=folder, fails=True).stderr
     if "Traceback" in error + report_error or "pip install 'pairbus[spark]'" not in error:
-        raise WheelError(
+        raise ReleaseError(
             f"Without Spark, commands do not print how to install it:\n{error}\n{report_error}"
         )
     return f"without Spark: {error}"
@@ -194,7 +161,44 @@ def check_example(python: Path, folder: Path) -> str:
     return result.stdout.strip()
 
 
+def check_pipx(wheel: Path, folder: Path, *, drill: bool) -> str:
+    """Run the drill with pipx: without Spark, and with it if `drill` is set."""
+    pipx = create_environment(folder, "pipx").with_name("pipx")
+    install(pipx.with_name("python"), *group("release"), folder=folder)
+    variables = {
+        "PIPX_HOME": folder / "pipx-home",
+        "PIPX_DEFAULT_PYTHON": sys.executable,
+        "XDG_STATE_HOME": folder / "state",
+        "XDG_CACHE_HOME": folder / "cache",
+    }
+    start = (pipx, "run", "--pip-args", f"--constraint {PINS}", "--spec")
+
+    command = (*start, f"{wheel}[cli]", "pairbus", "drill")
+    error = run(*command, folder=folder, fails=True, **variables).stderr.strip().splitlines()[-1]
+    hint = "This command needs the package pyspark. Run: pip install 'pairbus[drill]', and install"
+    if not error.startswith(hint):
+        raise ReleaseError(f"pipx run pairbus drill does not say what is missing:\n{error}")
+    if not drill:
+        return f"pipx run pairbus drill, without Spark: {error}"
+
+    command = (*start, f"{wheel}[drill]", "pairbus", "drill", "--outage", "5")
+    verdict = run(*command, folder=folder, **variables).stdout.strip().splitlines()[-1]
+    return f"pipx run pairbus drill: {verdict}"
+
+
+def publish(files: tuple[Path, ...]) -> None:
+    """Put the files into dist/, in place of those of earlier builds."""
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    (ROOT / "dist").mkdir()
+    for file in files:
+        shutil.copy(file, ROOT / "dist")
+        report(f"dist/{file.name}, {file.stat().st_size // 1024} KB")
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(description="Build and test the sdist and the wheel.")
+    parser.add_argument("--drill", action="store_true", help="Run a drill with Spark, too.")
+    drill = parser.parse_args().drill
     start = monotonic()
     checks: tuple[Callable[[Path, Path], str], ...] = (
         check_size,
@@ -206,16 +210,20 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pairbus-wheel-") as name:
         folder = Path(name).resolve()
         try:
-            wheel = build(folder)
-            report(f"built {wheel.name}, {wheel.stat().st_size // 1024} KB")
+            sdist, wheel = build(folder)
+            report(f"built {sdist.name}, and {wheel.name} from it")
             python = create_environment(folder)
-            install(wheel, "cli", python, folder)
+            install(python, wheel, folder=folder)
+            report(check_base(python, folder))
+            install(python, f"{wheel}[cli]", folder=folder)
             report(check_help(python, folder))
-            install(wheel, EXTRAS, python, folder)
+            install(python, f"{wheel}[{EXTRAS}]", folder=folder)
             report(f"installed with [{EXTRAS}] in an empty environment")
             for check in checks:
                 report(check(python, folder))
-        except (WheelError, subprocess.TimeoutExpired) as error:
+            report(check_pipx(wheel, folder, drill=drill))
+            publish((sdist, wheel))
+        except ReleaseError as error:
             print(f"wheel: {error}", file=sys.stderr)
             return 1
     report(f"passed in {monotonic() - start:.0f} s")

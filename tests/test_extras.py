@@ -106,6 +106,12 @@ def test_extra_works_by_itself(extra: str, program: str) -> None:
     [
         ("", COMMAND, (), "This command needs the package typer. Run: pip install 'pairbus[cli]'"),
         (
+            "",
+            COMMAND,
+            ("drill",),
+            "This command needs the package typer. Run: pip install 'pairbus[drill]'",
+        ),
+        (
             "cli",
             COMMAND,
             ("emulator",),
@@ -121,13 +127,13 @@ def test_extra_works_by_itself(extra: str, program: str) -> None:
             "cli",
             COMMAND,
             ("drill",),
-            "This command needs the package pyspark. Run: pip install 'pairbus[spark]'",
+            "This command needs the package pyspark. Run: pip install 'pairbus[drill]', and",
         ),
         (
             "cli",
             COMMAND,
             ("drill", "--console"),
-            "This command needs the package starlette. Run: pip install 'pairbus[console]'",
+            "This command needs the package starlette. Run: pip install 'pairbus[drill]'",
         ),
         (
             "",

@@ -11,7 +11,7 @@ events in `pairbus.events`.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from pairbus.errors import (

@@ -25,13 +25,14 @@ EXTRAS = {
 websockets too; for clients, the extra `websocket` installs it."""
 
 
-def install_hint(error: ModuleNotFoundError) -> str | None:
-    """Return the command that installs a missing package, or None for a module of pairbus."""
+def install_hint(error: ModuleNotFoundError, extra: str | None = None) -> str | None:
+    """Return the command that installs a missing package, or None for a module of pairbus. `extra`
+    is one that has more than the package."""
     module = (error.name or "").partition(".")[0]
     if module == "pairbus":
         return None
-    extra = EXTRAS.get(module, "all")
-    java = ", and install Java 17" if extra == "spark" else ""
+    java = ", and install Java 17" if EXTRAS.get(module) == "spark" else ""
+    extra = extra or EXTRAS.get(module, "all")
     return f"the package {module}. Run: pip install 'pairbus[{extra}]'{java}"
 
 

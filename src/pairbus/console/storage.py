@@ -42,7 +42,11 @@ class ConsoleDatabase:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(name, check_same_thread=False, timeout=1.0)
-            self._create()
+            try:
+                self._create()
+            except BaseException:
+                self._connection.close()
+                raise
         except (OSError, sqlite3.Error) as exc:
             raise ConfigurationError(
                 f"The database {name} of the console cannot be opened: {exc}. Delete it to start "

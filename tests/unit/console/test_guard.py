@@ -1,6 +1,8 @@
 """The decision about each request."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +15,14 @@ from pairbus.console.tokens import TokenSigner
 pytestmark = pytest.mark.rule("O3")
 
 NOW = 1_000_000.0
+OpenDatabase = Callable[[Path | None], ConsoleDatabase]
 HOST = "127.0.0.1:8710"
 SIGNER = TokenSigner(b"k" * 32)
 
 
 @pytest.fixture
-def sessions() -> SessionStore:
-    return SessionStore(ConsoleDatabase(None), NOW)
+def sessions(open_database: OpenDatabase) -> SessionStore:
+    return SessionStore(open_database(None), NOW)
 
 
 @pytest.fixture

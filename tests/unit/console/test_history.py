@@ -1,5 +1,6 @@
 """The samples of the charts."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from pairbus.console.storage import ConsoleDatabase
 pytestmark = pytest.mark.rule("O2")
 
 NOW = 1_000_000.0
+OpenDatabase = Callable[[Path | None], ConsoleDatabase]
 
 
-def test_history_returns_the_last_seconds_as_columns():
-    history = History(ConsoleDatabase(None), NOW)
+def test_history_returns_the_last_seconds_as_columns(open_database: OpenDatabase):
+    history = History(open_database(None), NOW)
     for n in range(4):
         history.add(NOW + n * SAMPLE_S, n, n / 2, 10 * n)
 
@@ -25,20 +27,20 @@ def test_history_returns_the_last_seconds_as_columns():
     }
 
 
-def test_history_survives_a_restart(tmp_path: Path):
+def test_history_survives_a_restart(tmp_path: Path, open_database: OpenDatabase):
     path = tmp_path / "console.sqlite3"
-    database = ConsoleDatabase(path)
+    database = open_database(path)
     History(database, NOW).add(NOW, 5, None, 0)
     database.close()
 
-    history = History(ConsoleDatabase(path), NOW + 60)
+    history = History(open_database(path), NOW + 60)
 
     assert history.since(3600, NOW + 60)["backlog"] == [5]
-    assert History(ConsoleDatabase(path), NOW + KEPT_S + 1).since(10**9, NOW)["times"] == []
+    assert History(open_database(path), NOW + KEPT_S + 1).since(10**9, NOW)["times"] == []
 
 
-def test_time_in_which_the_console_did_not_run_is_a_gap():
-    history = History(ConsoleDatabase(None), NOW)
+def test_time_in_which_the_console_did_not_run_is_a_gap(open_database: OpenDatabase):
+    history = History(open_database(None), NOW)
     for seconds in (0, 10, 600, 610):
         history.add(NOW + seconds, 7, None, 0)
 
@@ -50,16 +52,18 @@ def test_time_in_which_the_console_did_not_run_is_a_gap():
     }
 
 
-def test_late_sample_is_not_a_gap():
-    history = History(ConsoleDatabase(None), NOW)
+def test_late_sample_is_not_a_gap(open_database: OpenDatabase):
+    history = History(open_database(None), NOW)
     for seconds in (0, 29, 40):
         history.add(NOW + seconds, 7, None, 0)
 
     assert history.since(3600, NOW + 40)["backlog"] == [7, 7, 7]
 
 
-def test_sample_is_due_after_ten_seconds_and_when_the_clock_was_set_back():
-    history = History(ConsoleDatabase(None), NOW)
+def test_sample_is_due_after_ten_seconds_and_when_the_clock_was_set_back(
+    open_database: OpenDatabase,
+):
+    history = History(open_database(None), NOW)
 
     assert history.is_due(NOW)
     history.add(NOW, 1, None, 0)
@@ -70,16 +74,18 @@ def test_sample_is_due_after_ten_seconds_and_when_the_clock_was_set_back():
     assert history.since(10**9, NOW)["backlog"] == [2]
 
 
-def test_throttled_operations_of_the_last_seconds_are_added_up(tmp_path: Path):
+def test_throttled_operations_of_the_last_seconds_are_added_up(
+    tmp_path: Path, open_database: OpenDatabase
+):
     path = tmp_path / "console.sqlite3"
-    history = History(ConsoleDatabase(path), NOW)
+    history = History(open_database(path), NOW)
     for n, total in enumerate((1, 31, 31, 36)):
         history.add(NOW + n * SAMPLE_S, 0, 0.0, total)
 
     assert history.since(3600, NOW + 30)["throttled"] == [6, 180, 0, 30]
     assert history.throttled_since(3600, NOW + 30) == 36
     assert history.throttled_since(2 * SAMPLE_S, NOW + 30) == 5
-    restarted = History(ConsoleDatabase(path), NOW + 40)
+    restarted = History(open_database(path), NOW + 40)
     restarted.add(NOW + 40, 0, 0.0, 2)
     assert restarted.throttled_since(3600, NOW + 40) == 38
 

@@ -1,6 +1,7 @@
 """Sessions and the database of the console."""
 
 import sqlite3
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pairbus.console.tokens import ConsoleToken, TokenSigner
 from pairbus.errors import ConfigurationError
 
 NOW = 1_000_000.0
+OpenDatabase = Callable[[Path | None], ConsoleDatabase]
 
 
 def token(*, once: bool = False, seconds: float = 3600) -> ConsoleToken:
@@ -23,24 +25,24 @@ def token(*, once: bool = False, seconds: float = 3600) -> ConsoleToken:
     return content
 
 
-def test_sessions_and_used_links_survive_a_restart(tmp_path: Path):
+def test_sessions_and_used_links_survive_a_restart(tmp_path: Path, open_database: OpenDatabase):
     path = tmp_path / "console.sqlite3"
-    database = ConsoleDatabase(path)
+    database = open_database(path)
     link = token(once=True)
     created = SessionStore(database, NOW).create(link, NOW)
     assert created is not None
     database.close()
 
-    sessions = SessionStore(ConsoleDatabase(path), NOW)
+    sessions = SessionStore(open_database(path), NOW)
 
     assert sessions.find(created[0], NOW) == created[1]
     assert sessions.create(link, NOW) is None
 
 
 @pytest.mark.rule("O3")
-def test_database_has_no_secret_and_is_private(tmp_path: Path):
+def test_database_has_no_secret_and_is_private(tmp_path: Path, open_database: OpenDatabase):
     path = tmp_path / "console.sqlite3"
-    database = ConsoleDatabase(path)
+    database = open_database(path)
     created = SessionStore(database, NOW).create(token(), NOW)
     assert created is not None
     database.close()
@@ -50,8 +52,8 @@ def test_database_has_no_secret_and_is_private(tmp_path: Path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_number_of_sessions_is_bounded():
-    sessions = SessionStore(ConsoleDatabase(None), NOW)
+def test_number_of_sessions_is_bounded(open_database: OpenDatabase):
+    sessions = SessionStore(open_database(None), NOW)
     first = sessions.create(token(seconds=10), NOW)
     assert first is not None
     last = None
@@ -81,8 +83,8 @@ def test_database_of_another_version_is_refused(tmp_path: Path):
         ConsoleDatabase(path)
 
 
-def test_sessions_work_without_the_database():
-    database = ConsoleDatabase(None)
+def test_sessions_work_without_the_database(open_database: OpenDatabase):
+    database = open_database(None)
     sessions = SessionStore(database, NOW)
     database.close()
 
