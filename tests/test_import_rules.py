@@ -20,6 +20,7 @@ LAYERS = [
     {"syphon", "backlog", "cost", "pairing", "emulator"},
     {"spark", "usage", "telemetry"},
     {"transfer", "listeners"},
+    {"backlog_shapes"},
     {"amqp"},
     {"servicebus"},
     {"options", "events", "errors", "extras", "console_address"},
