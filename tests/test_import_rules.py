@@ -23,7 +23,7 @@ LAYERS = [
     {"backlog_shapes"},
     {"amqp"},
     {"servicebus"},
-    {"options", "events", "errors", "extras", "console_address"},
+    {"options", "events", "errors", "extras", "console_address", "garbage"},
 ]
 LAYER = {package: depth for depth, packages in enumerate(LAYERS) for package in packages}
 
