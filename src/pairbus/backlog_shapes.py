@@ -75,6 +75,8 @@ class MessageShape:
 
     def restored(self, payload: bytes, properties: bytes) -> bytes:
         """Return the restored message, with these properties."""
+        if not self.before and not self.after:
+            return properties + payload[self.body]
         pieces = [piece if isinstance(piece, bytes) else payload[piece] for piece in self.before]
         pieces.append(properties)
         pieces += [piece if isinstance(piece, bytes) else payload[piece] for piece in self.after]
@@ -159,13 +161,14 @@ def _shape_of(payload: bytes, restored_header: Callable[[bytes], bytes]) -> Mess
         return None
     if enqueued is not None and payload[enqueued.start] != _TIMESTAMP:
         enqueued = None
+    header = restored_header(message.header)
     number = int.from_bytes(mask, "big")
     return MessageShape(
         size=len(mask),
         mask=number,
         fixed=int.from_bytes(payload[: len(mask)], "big") & number,
         size_bytes=size_bytes,
-        before=(restored_header(message.header), *tokens.pieces, *by_service.pieces),
+        before=(*((header,) if header else ()), *tokens.pieces, *by_service.pieces),
         properties=slice(properties_start, properties_start + len(properties)),
         after=aliases.pieces,
         body=slice(head, None),
