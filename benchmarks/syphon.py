@@ -4,15 +4,19 @@ Each namespace runs in a separate process, with durable queues. The syphon runs 
 process. RabbitMQ's queues are durable, and its messages persistent. The syphon and the shovels are
 timed from the first messages that are seen at the destinations to the last. The SDK loop is timed
 from its first receive to its last completion. The start-up time is a separate figure. CPU time is
-measured over the same interval. Unlike a rate, it hardly changes when other programs run.
+measured over the same interval. Unlike a rate, it hardly changes when other programs run. The
+syphon and the shovels run in turns, for several rounds: their figures are medians, and the remarks
+have the lowest and the highest value of each.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
+from uuid import uuid4
 
 from azure.servicebus import ServiceBusClient
 
@@ -24,8 +28,8 @@ from benchmarks.syphon_tree import Usage, Watch
 from pairbus.amqp.client import Client, ClientOptions, Sender
 from pairbus.amqp.sections import Message, Properties
 from pairbus.emulator import EmulatorProcess
+from pairbus.servicebus.administration import AdministrationClient
 from pairbus.servicebus.backlog_paths import backlog_paths
-from pairbus.syphon.counts import backlog_size
 from pairbus.transfer import to_backlog
 
 SDK_LOOP = "SDK loop"
@@ -40,15 +44,19 @@ SCALE = float(os.environ.get("BENCH_SYPHON_SCALE", "1"))
 MESSAGES, SDK_MESSAGES = int(200_000 * SCALE), int(3_000 * SCALE)
 SIZES = tuple(int(size * SCALE) for size in (10_000, 100_000, 1_000_000))
 QUEUE_COUNTS, QUEUE_MESSAGES = (1, 2, 5, 10), int(100_000 * SCALE)
+VARIANT_MESSAGES = int(100_000 * SCALE)
+SESSIONS = 1000
+"""The sessions of the messages of each destination, in the line with sessions."""
+TEN_DESTINATIONS = tuple(f"destination-{number}" for number in range(10))
 WARM_UP = int(20_000 * SCALE)
 RECOVERED = int(20_000 * SCALE)
-ROUNDS = 2
+ROUNDS = 5
 BATCH = 200
 POLL_S, MAX_POLL_S = 0.02, 0.5
 STATUS_S = 2.0
 """The interval between two checks that the syphon runs."""
 DEADLINE_S = 300.0
-PARTS = os.environ.get("BENCH_SYPHON", "rates sizes queues recovery").split()
+PARTS = os.environ.get("BENCH_SYPHON", "rates sizes queues variants recovery").split()
 """Some of the parts, for a quick run."""
 
 CPU = Unit("CPU µs per message", digits=1)
@@ -63,18 +71,37 @@ class Pairing:
     primary: EmulatorProcess
     secondary: EmulatorProcess
     queues: int = QUEUES
+    destinations: tuple[str, ...] = DESTINATIONS
+    tls: bool = False
+    _clients: list[AdministrationClient] = field(default_factory=list)
+    """The client that counts messages. A new connection for each count would take the emulator
+    longer than some thousand messages."""
 
     def start(self, syphon: SyphonProcess) -> None:
         syphon.start(
-            primary=self.primary.connection_string,
-            secondary=self.secondary.connection_string,
+            primary=self._access(self.primary),
+            secondary=self._access(self.secondary),
             primary_name=NAME,
             backlog_queue_count=self.queues,
         )
 
+    def _access(self, emulator: EmulatorProcess) -> dict[str, Any]:
+        tls = {"tls": True, "ca_file": emulator.ca_file} if self.tls else {}
+        return {"text": emulator.connection_string, **tls}
+
     def arrived(self) -> int:
         """Return the number of messages at the destinations."""
-        return backlog_size(options_for(self.primary), DESTINATIONS) or 0
+        if not self._clients:
+            options = options_for(self.primary).administration()
+            self._clients.append(AdministrationClient(options))
+        client = self._clients[0]
+        return sum(client.get_queue(path).active_message_count for path in self.destinations)
+
+    def disconnect(self) -> None:
+        """Close the connection of the client that counts messages."""
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
 
 
 def options_for(emulator: EmulatorProcess) -> ClientOptions:
@@ -82,28 +109,48 @@ def options_for(emulator: EmulatorProcess) -> ClientOptions:
 
 
 @contextmanager
-def pairing(queues: int = QUEUES) -> Iterator[Pairing]:
+def pairing(
+    queues: int = QUEUES, destinations: tuple[str, ...] = DESTINATIONS, *, tls: bool = False
+) -> Iterator[Pairing]:
     """Start two namespaces."""
     with (
-        EmulatorProcess(NAME, queues=DESTINATIONS) as primary,
+        EmulatorProcess(NAME, queues=destinations) as primary,
         EmulatorProcess(NAME, queues=backlog_paths(NAME, queues)) as secondary,
     ):
-        yield Pairing(primary, secondary, queues)
+        pair = Pairing(primary, secondary, queues, destinations, tls)
+        try:
+            yield pair
+        finally:
+            pair.disconnect()
 
 
-def fill(pair: Pairing, count: int, body: int) -> None:
+def backlog_message(body: int, path: str, session: str | None) -> bytes:
+    """Return a message in the format of the backlog, with a message id of its own."""
+    properties = Properties(message_id=uuid4().hex, group_id=session)
+    return to_backlog(Message.build(properties=properties, data=b"x" * body).encode(), path)
+
+
+def fill(pair: Pairing, count: int, body: int, *, sessions: int = 0) -> None:
     """Send messages to the backlog: the same number to each queue, for all destinations."""
-    payload = Message.build(
-        properties=Properties(message_id="0f1e2d3c4b5a69788796a5b4c3d2e1f0"), data=b"x" * body
-    ).encode()
-    batch = [to_backlog(payload, path) for path in DESTINATIONS] * (BATCH // len(DESTINATIONS))
+    paths = pair.destinations
+    batch = [
+        backlog_message(
+            body,
+            paths[number % len(paths)],
+            f"session-{number // len(paths) % sessions}" if sessions else None,
+        )
+        for number in range(max(BATCH, len(paths) * sessions))
+    ]
+    start = 0
     with Client(options_for(pair.secondary)) as client:
         for queue in backlog_paths(NAME, pair.queues):
             with Sender(client, queue) as sender:
                 remaining = count // pair.queues
                 while remaining > 0:
-                    sender.send_batch(batch[:remaining])
-                    remaining -= len(batch)
+                    part = batch[start : start + min(BATCH, remaining)]
+                    sender.send_batch(part)
+                    start = (start + len(part)) % len(batch)
+                    remaining -= len(part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +206,11 @@ def drain(
     return Drain(total - first, seconds, since - begin, usage)
 
 
-def drain_by_syphon(syphon: SyphonProcess, pair: Pairing, count: int, body: int) -> Drain:
+def drain_by_syphon(
+    syphon: SyphonProcess, pair: Pairing, count: int, body: int, *, sessions: int = 0
+) -> Drain:
     """Fill the backlog, start the syphon, and measure the drain."""
-    fill(pair, count, body)
+    fill(pair, count, body, sessions=sessions)
     roots = {
         syphon.pid: None,
         pair.secondary.pid: SOURCE,
@@ -226,8 +275,8 @@ def sdk_loop_rate(pair: Pairing, count: int) -> float:
 def rates(rounds: int) -> list[Figure]:
     """Measure the syphon, the SDK loop and the shovels in turns."""
     notes: dict[str, str] = {}
-    rate: dict[tuple[int, str], float] = {}
-    best: dict[tuple[int, str], Drain] = {}
+    loop_rates: dict[int, list[float]] = {body: [] for body in BODIES}
+    drains: dict[tuple[int, str], list[Drain]] = {}
     with ExitStack() as stack:
         syphon = stack.enter_context(SyphonProcess())
         startup_s = warm_up(syphon)
@@ -240,46 +289,75 @@ def rates(rounds: int) -> list[Figure]:
         for number in range(rounds):
             for body in BODIES:
                 with pairing() as pair:
-                    drains = {OURS: drain_by_syphon(syphon, pair, MESSAGES, body)}
+                    measured = drain_by_syphon(syphon, pair, MESSAGES, body)
+                drains.setdefault((body, OURS), []).append(measured)
                 with pairing(1) as pair:
                     fill(pair, SDK_MESSAGES, body)
-                    loop_rate = sdk_loop_rate(pair, SDK_MESSAGES)
-                rate[body, SDK_LOOP] = max(loop_rate, rate.get((body, SDK_LOOP), 0))
+                    loop_rates[body].append(sdk_loop_rate(pair, SDK_MESSAGES))
                 if shovels is not None:
-                    name = f"{body} {number}"
-                    drains[SHOVEL] = drain_by_shovel(shovels, f"{name} a", body, True)
-                    drains[SHOVEL_ONE] = drain_by_shovel(shovels, f"{name} b", body, False)
-                for contender, measured in drains.items():
-                    if measured.rate > rate.get((body, contender), 0):
-                        rate[body, contender], best[body, contender] = measured.rate, measured
+                    for contender, two_nodes in ((SHOVEL, True), (SHOVEL_ONE, False)):
+                        name = f"{body} {number} {contender}"
+                        measured = drain_by_shovel(shovels, name, body, two_nodes)
+                        drains.setdefault((body, contender), []).append(measured)
     result = []
     for body in BODIES:
-        with_loop = {name: rate[body, name] for name in (OURS, SDK_LOOP)}
-        result.append(Figure(f"moved, {body} bytes", with_loop, RATE, aim=15))
-        contenders = [name for name in (OURS, SHOVEL, SHOVEL_ONE) if (body, name) in rate]
-        with_shovel = {name: rate[body, name] for name in contenders}
+        by_contender = {
+            name: drains[body, name]
+            for name in (OURS, SHOVEL, SHOVEL_ONE)
+            if (body, name) in drains
+        }
+        rate_values = {name: [drain.rate for drain in each] for name, each in by_contender.items()}
+        with_loop = {OURS: rate_values[OURS], SDK_LOOP: loop_rates[body]}
+        result.append(medians(f"moved, {body} bytes", with_loop, RATE, aim=15))
         result.append(
-            Figure(
-                f"moved, compared with Shovel, {body} bytes", with_shovel, RATE, aim=2, notes=notes
+            medians(
+                f"moved, compared with Shovel, {body} bytes",
+                rate_values,
+                RATE,
+                aim=2,
+                notes=notes,
             )
         )
-        result += cpu(body, {name: best[body, name] for name in contenders}, notes)
+        result += cpu(body, by_contender, notes)
     name = "start of the embedded syphon to first messages delivered"
     return [*result, Figure(name, {OURS: startup_s}, SECONDS)]
 
 
-def cpu(body: int, drains: dict[str, Drain], notes: dict[str, str]) -> list[Figure]:
+def cpu(body: int, drains: dict[str, list[Drain]], notes: dict[str, str]) -> list[Figure]:
     """Return the CPU time per message, of all processes and of each kind of process."""
-    kinds = dict.fromkeys(kind for measured in drains.values() for kind in measured.usage.cpu_s)
+    kinds = dict.fromkeys(
+        kind for each in drains.values() for drain in each for kind in drain.usage.cpu_s
+    )
     result = []
     for kind in (None, *kinds):
         values = {
-            name: drain.cpu_us(kind)
-            for name, drain in drains.items()
-            if kind is None or kind in drain.usage.cpu_s
+            name: [drain.cpu_us(kind) for drain in each]
+            for name, each in drains.items()
+            if kind is None or kind in each[0].usage.cpu_s
         }
-        result.append(Figure(f"{kind or 'all processes'}, {body} bytes", values, CPU, notes=notes))
+        aim = 2 if kind is None else None
+        name = f"{kind or 'all processes'}, {body} bytes"
+        result.append(medians(name, values, CPU, aim=aim, notes=notes))
     return result
+
+
+def medians(
+    name: str,
+    values: dict[str, Sequence[float]],
+    unit: Unit,
+    *,
+    aim: float | None = None,
+    notes: dict[str, str] | None = None,
+) -> Figure:
+    """Return the median of the rounds of each contender, with their range as the remark."""
+    ranges = [
+        f"{contender} {unit.format(min(each))} to {unit.format(max(each))}"
+        for contender, each in values.items()
+    ]
+    rounds = len(next(iter(values.values())))
+    remark = f"medians of {rounds} rounds; {', '.join(ranges)}" if rounds > 1 else ""
+    middle = {contender: median(each) for contender, each in values.items()}
+    return Figure(name, middle, unit, aim=aim, notes=notes or {}, remark=remark)
 
 
 def warm_up(syphon: SyphonProcess) -> float:
@@ -341,6 +419,29 @@ def queue_counts() -> list[Figure]:
     return result
 
 
+def variants() -> list[Figure]:
+    """Measure drains that differ in one respect from a plain one in the same run: over TLS, with
+    sessions, and to ten destinations."""
+    drains: dict[str, Drain] = {}
+    with SyphonProcess() as syphon:
+        warm_up(syphon)
+        for name, tls, sessions, destinations in (
+            ("plain", False, 0, DESTINATIONS),
+            ("over TLS", True, 0, DESTINATIONS),
+            (f"sessions: {SESSIONS:,} for each destination", False, SESSIONS, DESTINATIONS),
+            ("destinations: 10", False, 0, TEN_DESTINATIONS),
+        ):
+            with pairing(destinations=destinations, tls=tls) as pair:
+                drains[name] = drain_by_syphon(
+                    syphon, pair, VARIANT_MESSAGES, BODIES[0], sessions=sessions
+                )
+    result = [Figure(f"moved, {name}", {OURS: drain.rate}, RATE) for name, drain in drains.items()]
+    return result + [
+        Figure(f"all processes, {name}", {OURS: drain.cpu_us()}, CPU)
+        for name, drain in drains.items()
+    ]
+
+
 def recovery() -> list[Figure]:
     """Measure the time from the restart of a killed primary to the end of the drain."""
     with SyphonProcess() as syphon:
@@ -382,6 +483,7 @@ def figures(rounds: int) -> list[Figure]:
         "rates": lambda: rates(min(rounds, ROUNDS)),
         "sizes": sizes,
         "queues": queue_counts,
+        "variants": variants,
         "recovery": recovery,
     }
     return [figure for name in PARTS for figure in parts[name]()]

@@ -1,7 +1,8 @@
 """A separate process that runs embedded syphons on one Spark session, one after the other.
 
 It reads requests as lines of JSON, and writes a line for each request. The requests are `{"start":
-OPTIONS}`, `{"stop": null}` and `{"status": null}`. The process ends when its standard input is
+OPTIONS}`, `{"stop": null}` and `{"status": null}`. A namespace is a connection string, or the
+arguments of `ClientOptions.from_connection_string`. The process ends when its standard input is
 closed.
 """
 
@@ -10,6 +11,7 @@ import sys
 from typing import Any
 
 from benchmarks.child_process import ChildProcess
+from pairbus.amqp.client import ClientOptions
 from pairbus.spark.sessions import create_session
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.query import Syphon
@@ -46,6 +48,9 @@ def main() -> None:
         for name, options in json.loads(line).items():
             if name == "start":
                 session = create_session(None) if session is None else session
+                for role in ("primary", "secondary"):
+                    if not isinstance(options[role], str):
+                        options[role] = ClientOptions.from_connection_string(**options[role])
                 syphon = Syphon(SyphonOptions(**options), spark=session)
                 syphon.start()
             elif syphon is not None and name == "stop":

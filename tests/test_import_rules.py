@@ -20,9 +20,10 @@ LAYERS = [
     {"syphon", "backlog", "cost", "pairing", "emulator"},
     {"spark", "usage", "telemetry"},
     {"transfer", "listeners"},
+    {"backlog_shapes"},
     {"amqp"},
     {"servicebus"},
-    {"options", "events", "errors", "extras", "console_address"},
+    {"options", "events", "errors", "extras", "console_address", "garbage"},
 ]
 LAYER = {package: depth for depth, packages in enumerate(LAYERS) for package in packages}
 

@@ -17,7 +17,7 @@ demands.
 """
 
 from collections.abc import Collection
-from functools import lru_cache
+from functools import lru_cache, partial
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -44,6 +44,7 @@ from pairbus.amqp.sections import (
     Message,
 )
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
+from pairbus.backlog_shapes import MessageShape, MessageShapes
 from pairbus.errors import DecodeError, EncodeError, NotTransferable, ReservedProperty
 from pairbus.servicebus.annotations import (
     ENQUEUED_TIME,
@@ -82,6 +83,7 @@ _LONG, _TIMESTAMP, _STRING = 0x81, 0x83, 0xA1
 _NULL = b"\x40"
 _MAX_TTL_MS = 0xFFFFFFFF
 _MAX_CACHED_HEADER = 64
+_shapes = MessageShapes()
 _unpack_int64 = Struct(">xq").unpack
 
 
@@ -177,6 +179,35 @@ def from_backlog(payload: bytes, *, now_ms: int | None = None) -> TransferredMes
     An alias that is null counts as absent. Raises NotTransferable with the reason MISSING_PATH or
     WRONG_ALIAS, and DecodeError for bytes that are not a message.
     """
+    shape = _shapes.find(payload)
+    if shape is not None and (restored := _restore_by_shape(payload, shape)) is not None:
+        return restored
+    restored = _restore(payload, now_ms)
+    if restored.ttl_ms is None and restored.scheduled_ms is None:
+        _shapes.learn(payload, partial(_with_ttl, ttl=None))
+    return restored
+
+
+def _restore_by_shape(payload: bytes, shape: MessageShape) -> TransferredMessage | None:
+    """Restore a message of a known shape. Return None if an alias is not valid UTF-8."""
+    properties = payload[shape.properties]
+    session = None
+    try:
+        path = payload[shape.path][2:].decode()
+        if shape.session is not None:
+            raw_session = payload[shape.session]
+            session = raw_session[2:].decode()
+            properties = _with_session(properties, raw_session, None)
+    except UnicodeDecodeError:
+        return None
+    enqueued = None if shape.enqueued is None else _unpack_int64(payload[shape.enqueued])[0]
+    return TransferredMessage(
+        path, shape.restored(payload, properties), session, None, None, enqueued, False
+    )
+
+
+def _restore(payload: bytes, now_ms: int | None) -> TransferredMessage:
+    """Restore any message."""
     message = Message.parse(payload)
     count, entries, aliases = _ALIAS_KEYS.extract(message.application_properties)
     message.application_properties = _map_section(APPLICATION_PROPERTIES, count, entries)

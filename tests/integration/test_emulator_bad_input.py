@@ -607,14 +607,14 @@ def test_internal_exception_ends_one_connection_and_not_the_namespace(
         sender.send(HELLO)
         for module, name in (
             (incoming_links, "parse_message"),
-            (outgoing_links, "encode_delivery"),
+            (outgoing_links, "encode_deliveries"),
             (management, "execute"),
         ):
             caplog.clear()
             with monkeypatch.context() as patched, client_of(running) as client:
                 work = {
                     "parse_message": lambda: Sender(client, "orders").send(HELLO),
-                    "encode_delivery": lambda: Receiver(client, "kept").receive(1),
+                    "encode_deliveries": lambda: Receiver(client, "kept").receive(1),
                     "execute": lambda: Management(client, "kept").peek(1),
                 }[name]
                 patched.setattr(module, name, fail)

@@ -320,7 +320,7 @@ class Machine(RuleBasedStateMachine):
             patch("pairbus.emulator.entities.message_buffer.MAX_BUFFERED", max_buffered),
             patch("pairbus.emulator.entities.message_buffer.PAGE_SIZE", page_size),
             patch("pairbus.emulator.entities.sequence_numbers.RESERVATION_SIZE", 3),
-            patch("pairbus.emulator.entities.locks.MAX_STALE_ENTRIES", 2),
+            patch("pairbus.emulator.entities.locks.MAX_STALE_TOKENS", 2),
         ]
         for patch_ in self.patches:
             patch_.start()
@@ -466,7 +466,7 @@ class Machine(RuleBasedStateMachine):
         queue, model = self.queues[name], self.models[name]
         lock = model.locks.get(token)
         is_locked = lock is not None and lock.until > self.now
-        assert queue.has_lock(token, self.now) is is_locked
+        assert queue.has_locks([token], self.now) is is_locked
         if action == "dead-letter" and name == "dead":
             with pytest.raises(Refused):
                 apply_action(queue, action, token, self.now)

@@ -124,7 +124,7 @@ def received(payload: bytes, deliveries: int) -> bytes:
         message_codec.parse_message(payload), 17, ACTIVE, ENQUEUED, None
     )
     stored.deliveries = deliveries
-    return message_codec.encode_delivery(stored, bytes(range(16)), ENQUEUED + 60_000)
+    return message_codec.encode_deliveries([stored], [bytes(range(16))], ENQUEUED + 60_000)[0]
 
 
 def fields_of(message: Message) -> list[Any]:

@@ -59,7 +59,7 @@ def received(payload: bytes, deliveries: int = 1) -> bytes:
         message_codec.parse_message(payload), 17, ACTIVE, ENQUEUED, None
     )
     stored.deliveries = deliveries
-    return message_codec.encode_delivery(stored, bytes(range(16)), ENQUEUED + 60_000)
+    return message_codec.encode_deliveries([stored], [bytes(range(16))], ENQUEUED + 60_000)[0]
 
 
 def aliases_of(payload: bytes) -> dict[str, Any]:

@@ -202,6 +202,11 @@ class Connection:
         if not self._closing:
             self._output.append(data)
 
+    def write_parts(self, parts: list[bytes]) -> None:
+        """Write frames that consist of several parts each."""
+        if not self._closing:
+            self._output += parts
+
     def forget(self, session: Session) -> None:
         self._channels.remove(session)
 

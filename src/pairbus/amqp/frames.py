@@ -4,6 +4,8 @@
 module decodes and encodes it without objects for its fields.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
@@ -183,6 +185,32 @@ def encode_first_transfer(
     if settled:
         return transfer_list(5, fields + b"\x41")
     return transfer_list(4, fields)
+
+
+@lru_cache(maxsize=1024)
+def transfer_head(channel: int, handle: bytes, tag_size: int) -> Callable[[int, int, bytes], bytes]:
+    """Return a function that encodes what precedes the payload in the only frame of an unsettled
+    delivery with message format 0. It takes the size of the payload, the delivery id and the tag.
+    """
+    before_id = TRANSFER_PREFIX + bytes((0xC0, len(handle) + tag_size + 9, 4)) + handle + b"\x70"
+    before_tag = bytes((0xA0, tag_size))
+    head = Struct(f">IBBH{len(before_id)}sI2s{tag_size}sB")
+    pack, size = head.pack, head.size
+
+    def encode_head(payload_size: int, delivery_id: int, tag: bytes) -> bytes:
+        return pack(
+            size + payload_size,
+            2,
+            AMQP_FRAME,
+            channel,
+            before_id,
+            delivery_id,
+            before_tag,
+            tag,
+            0x43,
+        )
+
+    return encode_head
 
 
 def encode_next_transfer(handle: bytes, settled: bool, more: bool) -> bytes:

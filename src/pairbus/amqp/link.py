@@ -5,6 +5,7 @@ checking after each of them whether the link still exists. Only `send` raises, b
 lose a message.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -267,7 +268,7 @@ class SenderLink(Link):
         self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK
         self.credit -= 1
         session = self.session
-        max_payload = session.connection.remote_max_frame_size - _TRANSFER_OVERHEAD
+        max_payload = self._max_payload
         if len(payload) <= max_payload:
             session.outgoing.write_first(delivery, message_format, more, payload)
             if more:
@@ -276,6 +277,33 @@ class SenderLink(Link):
             session.outgoing.write_first(delivery, message_format, True, payload[:max_payload])
             self._continue(delivery, max_payload, payload[max_payload:], more)
         return delivery
+
+    def send_all(self, payloads: Sequence[bytes], tags: Sequence[bytes]) -> None:
+        """Send unsettled deliveries with these tags. Raises as `send` does."""
+        session, count = self.session, len(payloads)
+        if (
+            0 < count <= self.credit
+            and count <= session.outgoing.window
+            and not session.outgoing.queued
+            and self._unfinished is None
+            and self.state is LinkState.ATTACHED
+            and self.settle_mode != SETTLE_SETTLED
+            and self.remote_max_message_size is None
+            and len(max(payloads, key=len)) <= self._max_payload
+            and len({len(tag) for tag in tags}) == 1
+            and 0 < len(tags[0]) <= MAX_TAG_SIZE
+        ):
+            self.delivery_count = (self.delivery_count + count) & SERIAL_MASK
+            self.credit -= count
+            session.outgoing.write_all(self, payloads, tags)
+            return
+        for payload, tag in zip(payloads, tags, strict=True):
+            self.send(payload, tag=tag, settled=False)
+
+    @property
+    def _max_payload(self) -> int:
+        """The size of the largest payload that surely fits into a frame."""
+        return self.session.connection.remote_max_frame_size - _TRANSFER_OVERHEAD
 
     def _continue(
         self, delivery: OutgoingDelivery, size: int, payload: bytes, more: bool
@@ -289,7 +317,7 @@ class SenderLink(Link):
             raise EncodeError(
                 f"a message of {size} bytes exceeds the limit of {limit}. Abort the delivery."
             )
-        max_payload = session.connection.remote_max_frame_size - _TRANSFER_OVERHEAD
+        max_payload = self._max_payload
         for start in range(0, max(len(payload), 1), max_payload):
             end = start + max_payload
             last = end >= len(payload) and not more

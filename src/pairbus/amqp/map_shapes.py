@@ -17,7 +17,7 @@ _HEADERS = {-1: 2, -4: 5}
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class MapShape:
     """The positions in maps that have the same bytes where the mask has ones."""
 
     mask: int
@@ -36,7 +36,7 @@ class ExtractedKeys:
 
     def __init__(self, names: Iterable[str]) -> None:
         self.keys = EncodedKeys(names)
-        self._shapes: dict[int, _Shape | None] = {}
+        self._shapes: dict[int, MapShape | None] = {}
 
     def extract(self, section: bytes) -> tuple[int, bytes, dict[str, bytes]]:
         """Remove the keys from a map. The result is that of `extract_entries`."""
@@ -52,10 +52,10 @@ class ExtractedKeys:
             return shape.count, b"".join([section[span] for span in spans]), extracted
         result = extract_entries(section, self.keys)
         if size not in self._shapes and 0 < size <= MAX_SIZE and len(self._shapes) < MAX_SHAPES:
-            self._shapes[size] = self._shape_of(section)
+            self._shapes[size] = self.shape_of(section)
         return result
 
-    def _shape_of(self, section: bytes) -> _Shape | None:
+    def shape_of(self, section: bytes) -> MapShape | None:
         """Return the shape of a valid map. None: it has keys or values that are not simple."""
         count, pos, _ = section_bounds(section)
         fixed = bytearray(b"\xff" * pos) + bytes(len(section) - pos)
@@ -80,7 +80,7 @@ class ExtractedKeys:
             else:
                 spans.append(slice(start, pos))
         mask = int.from_bytes(fixed, "big")
-        return _Shape(
+        return MapShape(
             mask,
             int.from_bytes(section, "big") & mask,
             count - 2 * len(extracted),

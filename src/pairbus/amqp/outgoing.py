@@ -1,12 +1,17 @@
 """The sending half of a session: the peer's window, delivery ids and unsettled deliveries."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pairbus.amqp.events import OutgoingDelivery
-from pairbus.amqp.frames import encode_aborted_transfer, encode_first_transfer, encode_frame
+from pairbus.amqp.frames import (
+    encode_aborted_transfer,
+    encode_first_transfer,
+    encode_frame,
+    transfer_head,
+)
 from pairbus.amqp.link import Link, SenderLink
 from pairbus.amqp.performatives import Flow
 from pairbus.amqp.serial import SERIAL_MASK, numbers_in_range
@@ -48,6 +53,22 @@ class OutgoingTransfers:
         else:
             content = partial(self._first_frame, delivery, message_format, more, payload)
             self.queued.append(QueuedFrame(delivery.link, content))
+
+    def write_all(self, link: SenderLink, payloads: Sequence[bytes], tags: Sequence[bytes]) -> None:
+        """Write unsettled deliveries of one frame each, for which the window must suffice. Their
+        tags have the same size."""
+        encode_head = transfer_head(self._session.channel, link.handle_bytes, len(tags[0]))
+        delivery_id, unsettled = self.next_delivery_id, self.unsettled
+        parts = []
+        for payload, tag in zip(payloads, tags, strict=True):
+            unsettled[delivery_id] = OutgoingDelivery(link, tag, False, delivery_id)
+            parts.append(encode_head(len(payload), delivery_id, tag))
+            parts.append(payload)
+            delivery_id = (delivery_id + 1) & SERIAL_MASK
+        self.next_delivery_id = delivery_id
+        self.window -= len(payloads)
+        self.next_id = (self.next_id + len(payloads)) & SERIAL_MASK
+        self._session.connection.write_parts(parts)
 
     def write_next(
         self, delivery: OutgoingDelivery, performative: bytes, payload: bytes = b""

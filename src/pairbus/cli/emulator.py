@@ -152,6 +152,7 @@ def emulator(
     from pairbus.emulator.namespace import LocalNamespace
     from pairbus.emulator.tiers import UNLIMITED, tier_of
     from pairbus.emulator.token_issuer import KEY_FILE, TokenIssuer
+    from pairbus.garbage import collect_rarely
 
     out, err = consoles()
     logging.basicConfig(
@@ -187,6 +188,7 @@ def emulator(
                 namespaces.append(running.enter_context(served))
                 served.ensure(namespace_config, queue or [])
                 running.enter_context(ControlSocket(served))
+            collect_rarely()
             if not is_loopback(host):
                 print_warning(err, _risk(host, allow_plaintext))
             if as_json:

@@ -4,10 +4,11 @@ A batch of a hundred messages is a hundred operations. Each operation has one un
 least one. An empty receive is one operation without a message. Readings survive a restart.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pairbus.emulator.storage.store import Store
+from pairbus.servicebus.limits import BILLING_UNIT
 from pairbus.usage.operations import billable_units
 
 
@@ -54,6 +55,23 @@ class Meter:
         self._changed.add(key)
         if self._on_operation is not None:
             self._on_operation(kind, size)
+
+    def add_messages(self, entity: str, kind: str, sizes: Sequence[int]) -> None:
+        """Count one operation on each of some messages of these sizes."""
+        if not sizes:
+            return
+        key = entity, kind
+        reading = self._readings.setdefault(key, MeterReading())
+        count = len(sizes)
+        reading.operations += count
+        reading.messages += count
+        reading.bytes += sum(sizes)
+        is_small = max(sizes) <= BILLING_UNIT
+        reading.units += count if is_small else sum(map(billable_units, sizes))
+        self._changed.add(key)
+        if self._on_operation is not None:
+            for size in sizes:
+                self._on_operation(kind, size)
 
     def save(self) -> None:
         """Write changed totals, as part of the next commit."""

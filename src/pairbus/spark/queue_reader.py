@@ -10,6 +10,7 @@ from pyspark import TaskContext
 from pairbus.amqp.client import ClientOptions, Receiver
 from pairbus.amqp.events import Delivery
 from pairbus.errors import AmqpError, EntityNotFound, LockLost
+from pairbus.garbage import collect_rarely
 from pairbus.spark.connections import client_for, management_for
 from pairbus.spark.driver_tokens import Tokens, deliver_tokens, request_tokens
 from pairbus.spark.locks import LockExpiry, is_short, wall_clock_ms
@@ -22,8 +23,9 @@ logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
 
-MAX_ROWS = 2000
-"""Rows of one Arrow batch for Spark. While a limit is known, each slice is a batch."""
+MAX_ROWS = 500
+"""Rows of one Arrow batch for Spark. With more, the first sends of a task start later. While a
+limit is known, each slice is a batch."""
 
 
 class RowConverter(Protocol[Row]):
@@ -60,6 +62,7 @@ class QueueReader(Generic[Row]):
 
     def read(self, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows until the queues are empty or `max_messages` is reached."""
+        collect_rarely()
         deliver_tokens(plan.tokens)
         pace = plan.rate.start("receive")
         rows: list[Row] = []

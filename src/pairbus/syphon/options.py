@@ -54,7 +54,7 @@ class SyphonOptions:
     """The highest number of messages a second. None: no limit."""
     max_rates: Mapping[str, float] = field(default_factory=dict)
     """The highest number of messages a second for single destinations."""
-    max_messages_per_trigger: int = 100_000
+    max_messages_per_trigger: int = 200_000
     """The highest number of messages in a micro-batch."""
     poll: timedelta = timedelta(minutes=15)
     """The time for which a receive waits while the backlog is empty. Each receive is billed."""

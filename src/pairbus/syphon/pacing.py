@@ -12,8 +12,8 @@ LONG_LOCK_S = 55.0
 """Locks of a minute. A part of the lock is over when a message arrives."""
 MIN_RETRY_BATCH = 50
 """The smallest micro-batch that retries a destination."""
-MAX_HALVINGS = 11
-"""Halving 100 000 messages eleven times gives fewer than `MIN_RETRY_BATCH`."""
+MAX_HALVINGS = 12
+"""Halving 200 000 messages twelve times gives fewer than `MIN_RETRY_BATCH`."""
 BLOCKED_READ_S, MAX_BLOCKED_READ_S = 30.0, 900.0
 """The interval between two reads past blocked messages. It doubles up to the maximum."""
 

@@ -7,6 +7,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from pairbus.garbage import collect_rarely
 from pairbus.spark.drain_recorder import DrainRecorder
 from pairbus.spark.driver_tokens import deliver_tokens, request_tokens
 from pairbus.spark.forwarder import Forwarder
@@ -46,6 +47,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
         self._rate_plan = self._rate.planned()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        collect_rarely()
         deliver_tokens(self._tokens)
         attempt = uuid4().hex
 

@@ -7,7 +7,14 @@ import pytest
 from pairbus.amqp.batch import BATCH_FORMAT
 from pairbus.amqp.composite import encode_composite
 from pairbus.amqp.encode import encode
-from pairbus.amqp.events import Closed, Delivery, DeliveryAborted, Detached, Ended
+from pairbus.amqp.events import (
+    Closed,
+    Delivery,
+    DeliveryAborted,
+    Detached,
+    Ended,
+    OutgoingDeliveriesUpdated,
+)
 from pairbus.amqp.frames import encode_frame
 from pairbus.amqp.performatives import Accepted, Detach, Flow, Received, Transfer
 from pairbus.amqp.settings import ConnectionSettings
@@ -426,3 +433,53 @@ def test_transfer_before_we_have_answered_the_attach_is_dropped() -> None:
     assert peer.send(0) == []
     assert peer.deliver(Flow(0, 10, 1, 10)) != []
     assert not session.ended
+
+
+@pytest.mark.parametrize("size", [0, 100, 416, 417, 5000])
+def test_several_messages_arrive_as_if_each_was_sent_alone(size: int) -> None:
+    settings = ConnectionSettings(container_id="server", max_frame_size=512, incoming_window=2000)
+    deliveries = []
+    for at_once in (False, True):
+        pair, sender, receiver = pair_with_sender(server=settings)
+        receiver.flow(400)
+        pair.run()
+        sender.send(b"before")
+        messages = [bytes([number % 256]) * size for number in range(300)]
+        tags = [number.to_bytes(16, "big") for number in range(300)]
+        if at_once:
+            sender.send_all(messages, tags)
+        else:
+            for message, tag in zip(messages, tags, strict=True):
+                sender.send(message, tag=tag)
+        sender.send(b"after")
+        arrived = events_of(Delivery, pair.run().server)
+        deliveries.append([(d.id, d.tag, d.payload, d.message_format, d.settled) for d in arrived])
+        assert sender.credit == receiver.credit == 400 - 302
+        assert sender.delivery_count == receiver.delivery_count == 302
+
+    assert deliveries[0] == deliveries[1]
+    assert len(deliveries[0]) == 302
+
+
+def test_several_messages_can_be_settled() -> None:
+    pair, sender, receiver = pair_with_sender()
+    receiver.flow(10)
+    pair.run()
+    sender.send_all([b"a", b"b", b"c"], [b"1", b"2", b"3"])
+    first, _, last = events_of(Delivery, pair.run().server)
+
+    receiver.session.settle(first.id, last.id, Accepted())
+    (updated,) = events_of(OutgoingDeliveriesUpdated, pair.run().client)
+
+    assert [delivery.tag for delivery in updated.deliveries] == [b"1", b"2", b"3"]
+    assert all(delivery.link is sender for delivery in updated.deliveries)
+    assert not sender.session.outgoing.unsettled
+
+
+def test_several_messages_need_credit_for_each() -> None:
+    pair, sender, receiver = pair_with_sender()
+    receiver.flow(2)
+    pair.run()
+
+    with pytest.raises(StateError, match="no credit"):
+        sender.send_all([b"a", b"b", b"c"], [b"1", b"2", b"3"])

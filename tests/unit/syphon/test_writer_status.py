@@ -95,7 +95,7 @@ def test_failing_time_begins_with_the_first_error_and_ends_with_the_last():
 
 
 def test_destination_that_accepts_nothing_is_retried_with_small_batches_that_double():
-    pacer, status, sizes = Pacer(100_000, None), WriterStatus(), []
+    pacer, status, sizes = Pacer(200_000, None), WriterStatus(), []
     status.add([failed("a")], now=0.0)
     assert status.batch_halvings(0.5) == 0, "a blocked destination must not slow down others"
     assert pacer.size(0.0, 0.0, status.batch_halvings(BLOCK_S)) == MIN_RETRY_BATCH
@@ -104,9 +104,9 @@ def test_destination_that_accepts_nothing_is_retried_with_small_batches_that_dou
         status.add([moved(a=1)], now=float(second))
         sizes.append(pacer.size(0.0, 0.0, status.batch_halvings(float(second))))
 
-    assert sizes[0] == 100_000 >> (MAX_HALVINGS - 1)
+    assert sizes[0] == 200_000 >> (MAX_HALVINGS - 1)
     assert all(after in (2 * before, 2 * before + 1) for before, after in pairwise(sizes[:10]))
-    assert sizes[-1] == 100_000
+    assert sizes[-1] == 200_000
     assert status.halvings == {}
 
 

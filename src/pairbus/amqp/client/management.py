@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from pairbus.amqp.client.client import Client
-from pairbus.amqp.client.lock_tokens import encode_lock_tokens
 from pairbus.amqp.client.request_response import RequestResponseLinks, Response
+from pairbus.amqp.lock_tokens import encode_lock_tokens
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Array, Int32, Timestamp, UInt
 from pairbus.errors import ProtocolError

@@ -122,8 +122,7 @@ class IncomingLink:
             check_partition(self.entity.description, delivery.payload, messages)
         stored = [message for message in messages if not message.is_ping]
         runtime.entities.router.send(self.entity, stored, now_ms)
-        for message in messages:
-            runtime.meter.add(self.path, "send", message.size)
+        runtime.meter.add_messages(self.path, "send", [message.size for message in messages])
         if runtime.throttle is not None and isinstance(self.entity.description, TopicDescription):
             subscriptions = runtime.entities.subscriptions(self.entity)
             filters = sum(len(subscription.rules) for subscription in subscriptions)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from pairbus.amqp.lock_tokens import to_lock_tokens
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.emulator.auth import Right
 from pairbus.emulator.connections.rule_codec import encode_rule, parse_rule_map
@@ -115,7 +116,7 @@ class ManagementRequest:
         return items
 
     def lock_tokens(self) -> list[bytes]:
-        return [token.bytes_le for token in self.items("lock-tokens", UUID)]
+        return to_lock_tokens(self.items("lock-tokens", UUID))
 
     def sequence_numbers(self) -> list[int]:
         return [int(number) for number in self.items("sequence-numbers", int)]
@@ -155,17 +156,17 @@ def _update_disposition(request: ManagementRequest) -> tuple[int, Any]:
     status = request.required("disposition-status", str)
     changes = request.optional("properties-to-modify", dict) or {}
     tokens = request.lock_tokens()
+    if not request.queue.has_locks(tokens, request.now_ms):
+        raise LockLost(
+            "The lock supplied is invalid. Either the lock expired, or the message has already "
+            f"been removed from {request.queue.path!r}."
+        )
+    if status == management.COMPLETED:
+        request.queue.complete_all(tokens, request.now_ms)
+        request.runtime.meter.add_messages(request.queue.path, "complete", [0] * len(tokens))
+        return 200, None
     for token in tokens:
-        if not request.queue.has_lock(token, request.now_ms):
-            raise LockLost(
-                "The lock supplied is invalid. Either the lock expired, or the message has already "
-                f"been removed from {request.queue.path!r}."
-            )
-    for token in tokens:
-        if status == management.COMPLETED:
-            request.queue.complete(token, request.now_ms)
-            request.count("complete")
-        elif status == management.ABANDONED:
+        if status == management.ABANDONED:
             request.queue.abandon(token, changes, request.now_ms)
             request.count("abandon")
         elif status == management.DEFERRED:

@@ -21,7 +21,7 @@ from pairbus.amqp.serial import contiguous_ranges
 from pairbus.amqp.types import Described, Symbol
 from pairbus.emulator.auth import Right
 from pairbus.emulator.entities.entity import Entity
-from pairbus.emulator.entities.message_codec import encode_delivery, encode_removed
+from pairbus.emulator.entities.message_codec import encode_deliveries, encode_removed
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.sessions import Sessions
 from pairbus.errors import (
@@ -190,15 +190,17 @@ class OutgoingLink:
         except LockLost as exc:
             self.detach(exc)
             return False
-        size = 0
-        for stored, lock in received:
-            size += stored.size
-            if lock is None:
-                payload, tag = encode_removed(stored), b""  # as in the service: nothing to settle
-            else:
-                payload, tag = encode_delivery(stored, lock.token, lock.until_ms), lock.token
-            link.send(payload, tag=tag, settled=lock is None)
-            runtime.meter.add(self.path, "receive", stored.size)
+        messages = [stored for stored, _ in received]
+        locks = [lock for _, lock in received if lock is not None]
+        if locks:
+            tokens = [lock.token for lock in locks]
+            link.send_all(encode_deliveries(messages, tokens, locks[0].until_ms), tokens)
+        else:
+            for stored in messages:  # as in the service: no tag, because there is nothing to settle
+                link.send(encode_removed(stored), tag=b"", settled=True)
+        sizes = [stored.size for stored in messages]
+        size = sum(sizes)
+        runtime.meter.add_messages(self.path, "receive", sizes)
         if received:
             self._polling = False
             self.active_ms = now_ms

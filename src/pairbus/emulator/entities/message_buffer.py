@@ -3,6 +3,7 @@
 A queue has one buffer, or, if it has sessions, one for each locked session.
 """
 
+from collections import deque
 from collections.abc import Callable, Container
 from heapq import heappop, heappush
 
@@ -24,7 +25,10 @@ class MessageBuffer:
         """`locked` holds the sequence numbers of messages on disk that cannot be received."""
         self._load = load
         self._locked = locked
-        self._heap: list[int] = []
+        self._new: deque[int] = deque()
+        """The sequence numbers of new messages, in ascending order."""
+        self._returned: list[int] = []
+        """A priority queue of all other sequence numbers."""
         self._messages: dict[int, StoredMessage] = {}
         self._loaded_to = 0
         """All messages up to this number were loaded: they are buffered, locked or removed."""
@@ -42,7 +46,7 @@ class MessageBuffer:
             if has_space:
                 self._add(message)
             else:
-                self._reload_from(min(self._heap[0], message.sequence))
+                self._reload_from(min(*self._messages, message.sequence))
         elif self._at_end and has_space:
             self._add(message)
             self._loaded_to = message.sequence
@@ -51,7 +55,8 @@ class MessageBuffer:
 
     def _reload_from(self, sequence: int) -> None:
         """Empty the buffer, so that the next page read from disk starts at this number."""
-        self._heap.clear()
+        self._new.clear()
+        self._returned.clear()
         self._messages.clear()
         self._loaded_to = sequence - 1
         self._at_end = False
@@ -62,17 +67,24 @@ class MessageBuffer:
             self._add(message)
 
     def _add(self, message: StoredMessage) -> None:
-        self._messages[message.sequence] = message
-        heappush(self._heap, message.sequence)
+        sequence = message.sequence
+        self._messages[sequence] = message
+        if not self._new or sequence > self._new[-1]:
+            self._new.append(sequence)
+        else:
+            heappush(self._returned, sequence)
 
     def remove(self, sequence: int) -> None:
         self._messages.pop(sequence, None)
 
     def pop(self) -> StoredMessage | None:
         """Remove and return the first message, or return None if there is none."""
+        new, returned = self._new, self._returned
         while True:
-            while self._heap:
-                message = self._messages.pop(heappop(self._heap), None)
+            while new or returned:
+                is_new = not returned or (new and new[0] < returned[0])
+                sequence = new.popleft() if is_new else heappop(returned)
+                message = self._messages.pop(sequence, None)
                 if message is not None:
                     return message
             if self._at_end:

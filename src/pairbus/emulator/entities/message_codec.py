@@ -5,13 +5,14 @@ message annotations, and the rest. The first two change from delivery to deliver
 delivered byte for byte as it was sent, except for decimals among the application properties.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
 from uuid import UUID, uuid4
 
 from pairbus.amqp.encode import encode
+from pairbus.amqp.lock_tokens import swap_byte_order
 from pairbus.amqp.section_edit import (
     DELIVERY_ANNOTATIONS,
     MESSAGE_ANNOTATIONS,
@@ -46,17 +47,32 @@ _DEAD_LETTER_SOURCE_BYTES = annotations.DEAD_LETTER_SOURCE.encode()
 _DEAD_LETTER_SOURCE_KEYS = EncodedKeys((annotations.DEAD_LETTER_SOURCE,))
 _pack_64_bits = Struct(">Bq").pack
 """Encodes a format code (0x83: timestamp, 0x81: long) and its value."""
-_unpack_guid, _pack_uuid = Struct("<IHH8s").unpack, Struct(">IHH8s").pack
 _LOCK_TOKEN_SIZE = 16
+_BEFORE_SEQUENCE_NUMBER = _SEQUENCE_KEY + b"\x81"
+_BEFORE_ENQUEUED_TIME = (
+    encode_section(
+        MESSAGE_ANNOTATIONS,
+        0xC1,
+        6,
+        _ENQUEUED_KEY + bytes(9) + _SEQUENCE_KEY + bytes(9) + _LOCKED_UNTIL_KEY + bytes(9),
+    ).partition(_ENQUEUED_KEY)[0]
+    + _ENQUEUED_KEY
+    + b"\x83"
+)
+"""Message annotations of a locked message, if there are only those of the service."""
+_pack_locked_annotations = Struct(
+    f">{len(_BEFORE_ENQUEUED_TIME)}sq{len(_BEFORE_SEQUENCE_NUMBER)}sq"
+).pack
 _LOCK_TOKEN_SECTION = encode_section(
     DELIVERY_ANNOTATIONS, 0xC1, 2, _LOCK_TOKEN_KEY + b"\x98" + bytes(_LOCK_TOKEN_SIZE)
 )[:-_LOCK_TOKEN_SIZE]
 """Delivery annotations with a lock token only, up to the token."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class IncomingMessage:
-    """A sent message, with the fields that the emulator uses."""
+    """A sent message, with the fields that the emulator uses. Treat it as immutable: it is not
+    frozen only for speed."""
 
     sections: Message
     size: int
@@ -186,18 +202,38 @@ def _header(original: bytes, deliveries: int) -> tuple[bytes, int, bytes]:
     return parts
 
 
-def encode_delivery(message: StoredMessage, lock_token: bytes, locked_until_ms: int) -> bytes:
-    """Return the bytes of a message for delivery with a lock."""
-    header, count, entries = _header(message.header, message.deliveries)
-    # A lock token is a GUID in the byte order of .NET; AMQP has it in that of the network.
-    token = _pack_uuid(*_unpack_guid(lock_token))
-    if count:
-        entries += _LOCK_TOKEN_KEY + b"\x98" + token
-        delivery_annotations = encode_section(DELIVERY_ANNOTATIONS, 0xC1, count + 2, entries)
-    else:
-        delivery_annotations = _LOCK_TOKEN_SECTION + token
+def encode_deliveries(
+    messages: Sequence[StoredMessage], lock_tokens: Sequence[bytes], locked_until_ms: int
+) -> list[bytes]:
+    """Return the bytes of messages for delivery with locks that expire at the same time."""
     lock = _LOCKED_UNTIL_KEY + _pack_64_bits(0x83, locked_until_ms)
-    return header + delivery_annotations + _annotations(message, lock, 2) + message.rest
+    # A lock token is a GUID in the byte order of .NET; AMQP has it in that of the network.
+    uuids = swap_byte_order(b"".join(lock_tokens))
+    payloads = []
+    position = 0
+    for message in messages:
+        header, count, entries = _header(message.header, message.deliveries)
+        uuid = uuids[position : position + _LOCK_TOKEN_SIZE]
+        position += _LOCK_TOKEN_SIZE
+        if count:
+            entries += _LOCK_TOKEN_KEY + b"\x98" + uuid
+            header += encode_section(DELIVERY_ANNOTATIONS, 0xC1, count + 2, entries)
+        else:
+            header += _LOCK_TOKEN_SECTION + uuid
+        if message.annotation_count:
+            annotations_section = _annotations(message, lock, 2)
+        else:
+            annotations_section = (
+                _pack_locked_annotations(
+                    _BEFORE_ENQUEUED_TIME,
+                    message.enqueued_ms,
+                    _BEFORE_SEQUENCE_NUMBER,
+                    message.sequence,
+                )
+                + lock
+            )
+        payloads.append(header + annotations_section + message.rest)
+    return payloads
 
 
 def encode_removed(message: StoredMessage) -> bytes:

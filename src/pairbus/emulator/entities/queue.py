@@ -83,43 +83,71 @@ class MessageQueue:
 
     def enqueue(self, message: IncomingMessage, now_ms: int) -> int:
         """Add a message and return its sequence number."""
-        due_ms = message.scheduled_ms
-        state = SCHEDULED if due_ms is not None and due_ms > now_ms else ACTIVE
-        start_ms = due_ms if state == SCHEDULED and due_ms is not None else now_ms
-        expires_ms = expiry_ms(self.settings, message.ttl_ms, start_ms)
-        stored = message_codec.to_stored(message, self.next_sequence(), state, now_ms, expires_ms)
-        self._add(stored)
-        return stored.sequence
+        return self.enqueue_all([message], now_ms)[0]
+
+    def enqueue_all(self, messages: Iterable[IncomingMessage], now_ms: int) -> list[int]:
+        """Add messages and return their sequence numbers."""
+        settings, next_sequence, to_stored = (
+            self.settings,
+            self._sequences.next,
+            message_codec.to_stored,
+        )
+        default_expiry_ms = expiry_ms(settings, None, now_ms)
+        new = []
+        for message in messages:
+            state, expires_ms, due_ms = ACTIVE, default_expiry_ms, message.scheduled_ms
+            if due_ms is not None and due_ms > now_ms:
+                state, expires_ms = SCHEDULED, expiry_ms(settings, message.ttl_ms, due_ms)
+            elif message.ttl_ms is not None:
+                expires_ms = expiry_ms(settings, message.ttl_ms, now_ms)
+            new.append(to_stored(message, next_sequence(), state, now_ms, expires_ms))
+        self._add_all(new)
+        return [message.sequence for message in new]
 
     def activate(self, message: StoredMessage, now_ms: int) -> None:
         """Move a scheduled message that is due to the end of the queue, under a new number."""
         self.remove(message)
         message.sequence = self.next_sequence()
         message.state, message.due_ms, message.enqueued_ms = ACTIVE, None, now_ms
-        self._add(message)
+        self._add_all([message])
 
     def next_sequence(self) -> int:
         """Return a sequence number that was never used before."""
         return self._sequences.next()
 
-    def _add(self, message: StoredMessage) -> None:
-        self._messages.put(self.id, message)
-        self.counts[message.state] += 1
-        self.bytes += message.size
-        if message.state == ACTIVE:
-            if self.sessions is not None and message.session is not None:
-                self.sessions.append(message.session, message)
-            else:
-                self._ready.append(message)
+    def _add_all(self, messages: Sequence[StoredMessage]) -> None:
+        self._messages.put_all(self.id, messages)
+        counts, sessions, append = self.counts, self.sessions, self._ready.append
+        is_available = False
+        for message in messages:
+            counts[message.state] += 1
+            self.bytes += message.size
+            if message.state == ACTIVE:
+                is_available = True
+                if sessions is not None and message.session is not None:
+                    sessions.append(message.session, message)
+                else:
+                    append(message)
+        if is_available:
             self._on_available(self)
 
     def remove(self, message: StoredMessage) -> None:
         """Remove a message that is no longer in the buffer."""
-        self._messages.delete(self.id, message.sequence)
-        self.counts[message.state] -= 1
-        self.bytes -= message.size
-        if message.state == ACTIVE and self.sessions is not None and message.session is not None:
-            self.sessions.decrement(message.session)
+        self._remove_all([message])
+
+    def _remove_all(self, messages: Iterable[StoredMessage]) -> None:
+        sequences = []
+        for message in messages:
+            sequences.append(message.sequence)
+            self.counts[message.state] -= 1
+            self.bytes -= message.size
+            if (
+                self.sessions is not None
+                and message.state == ACTIVE
+                and message.session is not None
+            ):
+                self.sessions.decrement(message.session)
+        self._messages.delete_all(self.id, sequences)
 
     # Receiving.
 
@@ -142,8 +170,8 @@ class MessageQueue:
         if self.sessions is not None:
             buffer = self.sessions.messages(session, now_ms, receiver)
         until_ms = self._locked_until(session, now_ms) if locked else None
-        received: list[tuple[StoredMessage, MessageLock | None]] = []
-        while len(received) < limit and max_bytes > 0:
+        messages: list[StoredMessage] = []
+        while len(messages) < limit and max_bytes > 0:
             message = buffer.pop()
             if message is None:
                 break
@@ -151,18 +179,23 @@ class MessageQueue:
                 self._expire(message, now_ms)
                 continue
             max_bytes -= message.size
-            received.append((message, self._lock_or_remove(message, until_ms)))
-        return received
+            messages.append(message)
+        return self._lock_or_remove(messages, until_ms)
 
-    def _lock_or_remove(self, message: StoredMessage, until_ms: int | None) -> MessageLock | None:
-        """Lock a message until a time, or remove it if that is None."""
+    def _lock_or_remove(
+        self, messages: Sequence[StoredMessage], until_ms: int | None
+    ) -> list[tuple[StoredMessage, MessageLock | None]]:
+        """Lock messages until a time, or remove them if that is None."""
         if until_ms is None:
-            self.remove(message)
-            return None
-        session = None if self.sessions is None else message.session
-        lock = MessageLock(self._new_token(), message, until_ms, session)
-        self._locks.add(lock)
-        return lock
+            self._remove_all(messages)
+            return [(message, None) for message in messages]
+        new_token, has_sessions = self._new_token, self.sessions is not None
+        locks = [
+            MessageLock(new_token(), message, until_ms, message.session if has_sessions else None)
+            for message in messages
+        ]
+        self._locks.add_all(locks, until_ms)
+        return list(zip(messages, locks, strict=True))
 
     def _locked_until(self, session: str | None, now_ms: int) -> int:
         """Return the end of a new lock. Messages of a session are locked as long as the session."""
@@ -200,7 +233,7 @@ class MessageQueue:
             max_bytes -= message.size
             messages.append(message)
         until_ms = self._locked_until(session, now_ms) if locked else None
-        return [(message, self._lock_or_remove(message, until_ms)) for message in messages]
+        return self._lock_or_remove(messages, until_ms)
 
     def peek(
         self, after: int, limit: int, session: str | None = None, max_bytes: int = UNLIMITED
@@ -227,12 +260,20 @@ class MessageQueue:
 
     # Settling.
 
-    def has_lock(self, token: bytes, now_ms: int) -> bool:
-        """Return True if the message with this lock token can be settled."""
-        return self._locks.get(token, now_ms) is not None
+    def has_locks(self, tokens: Sequence[bytes], now_ms: int) -> bool:
+        """Return True if the messages with these lock tokens can all be settled."""
+        return self._locks.get_all(tokens, now_ms) is not None
 
     def complete(self, token: bytes, now_ms: int) -> None:
-        self.remove(self._unlock(token, {}, now_ms))
+        self.complete_all([token], now_ms)
+
+    def complete_all(self, tokens: Sequence[bytes], now_ms: int) -> None:
+        """Complete messages, all or none. Raises LockLost."""
+        locks = self._locks.get_all(tokens, now_ms)
+        if locks is None:
+            raise self._lock_lost()
+        self._locks.remove_all(locks)
+        self._remove_all([lock.message for lock in locks])
 
     def abandon(self, token: bytes, changes: dict[str, Any], now_ms: int) -> None:
         self._return(self._unlock(token, changes, now_ms), now_ms)
@@ -280,13 +321,16 @@ class MessageQueue:
     def _get_lock(self, token: bytes, now_ms: int) -> MessageLock:
         lock = self._locks.get(token, now_ms)
         if lock is None:
-            # For a message of a session, the lock that was lost is that of the session.
-            raise LockLost(
-                "The lock supplied is invalid. Either the lock expired, or the message has already "
-                f"been removed from {self.path!r}.",
-                condition=None if self.sessions is None else conditions.SESSION_LOCK_LOST,
-            )
+            raise self._lock_lost()
         return lock
+
+    def _lock_lost(self) -> LockLost:
+        # For a message of a session, the lock that was lost is that of the session.
+        return LockLost(
+            "The lock supplied is invalid. Either the lock expired, or the message has already "
+            f"been removed from {self.path!r}.",
+            condition=None if self.sessions is None else conditions.SESSION_LOCK_LOST,
+        )
 
     def _unlock(self, token: bytes, changes: dict[str, Any], now_ms: int) -> StoredMessage:
         """Change the message, remove its lock and return it.
@@ -336,7 +380,7 @@ class MessageQueue:
         message_codec.set_dead_letter_source(message, source)
         message.state, message.due_ms, message.expires_ms = ACTIVE, None, None
         if self._forward is None or not self._forward(message, now_ms):
-            self._add(message)
+            self._add_all([message])
 
     def add_new_dead_letter(
         self, message: IncomingMessage, reason: str, description: str, source: str, now_ms: int

@@ -54,15 +54,18 @@ class MessageRouter:
         """
         self._check(entity, messages)
         self._registry.touch(entity, now_ms)
-        return [
-            self._send(
-                entity,
-                message if message.message_id is not None else with_message_id(message),
-                now_ms,
-                0,
-            )
+        messages = [
+            message if message.message_id is not None else with_message_id(message)
             for message in messages
         ]
+        description = entity.description
+        if (
+            isinstance(description, QueueDescription)
+            and not description.requires_duplicate_detection
+            and description.forward_to is None
+        ):
+            return entity.queue.enqueue_all(messages, now_ms)
+        return [self._send(entity, message, now_ms, 0) for message in messages]
 
     def _check(self, entity: Entity, messages: Sequence[IncomingMessage]) -> None:
         """Raise an error if the entity cannot accept all of the messages."""
@@ -74,18 +77,16 @@ class MessageRouter:
         if not description.status.allows_sending:
             raise EntityDisabled(f"{entity.path!r} is disabled for sending.")
         limit = description.max_message_size_in_kilobytes * 1024
-        added_bytes = 0
-        for message in messages:
-            added_bytes += message.size
-            if message.size > limit:
-                raise MessageTooLarge(
-                    f"The message has {message.size} bytes; "
-                    f"{entity.path!r} accepts at most {limit}."
-                )
-            if isinstance(description, QueueDescription):
+        sizes = [message.size for message in messages]
+        if sizes and max(sizes) > limit:
+            raise MessageTooLarge(
+                f"The message has {max(sizes)} bytes; {entity.path!r} accepts at most {limit}."
+            )
+        if isinstance(description, QueueDescription) and description.requires_session:
+            for message in messages:
                 entity.queue.check(message)
         stored_bytes = self._quota_bytes(entity)
-        if stored_bytes + added_bytes > description.max_size_in_megabytes * 1024 * 1024:
+        if stored_bytes + sum(sizes) > description.max_size_in_megabytes * 1024 * 1024:
             raise QuotaExceeded(f"{entity.path!r} is full: it contains {stored_bytes} bytes.")
 
     def _quota_bytes(self, entity: Entity) -> int:

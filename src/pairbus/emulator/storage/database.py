@@ -94,15 +94,15 @@ class Database:
             self._execute("COMMIT", ())
             self._in_transaction = False
 
-    def insert_message(self, row: Row) -> None:
-        """Buffer a message that is inserted, or that replaces the one with its key."""
+    def insert_messages(self, rows: Iterable[Row]) -> None:
+        """Buffer messages that are inserted, or that replace those with their keys."""
         if self._deletes:  # the order of a delete and an insert of the same key matters
             self._flush()
-        self._inserts.append(row)
+        self._inserts += rows
 
-    def delete_message(self, key: int) -> None:
-        """Buffer the deletion of a message."""
-        self._deletes.append((key,))
+    def delete_messages(self, keys: Iterable[tuple[int]]) -> None:
+        """Buffer the deletion of messages, each given by a row of its key."""
+        self._deletes += keys
 
     def discard_messages(self) -> None:
         """Forget the buffered writes."""

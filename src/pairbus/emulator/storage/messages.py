@@ -5,6 +5,7 @@ queue is one range of one B-tree.
 """
 
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -62,10 +63,15 @@ class MessageTable:
 
     def put(self, queue: int, message: StoredMessage) -> None:
         """Insert a message, or replace the one with its sequence number."""
-        self._database.insert_message(message.row(queue))
+        self.put_all(queue, [message])
 
-    def delete(self, queue: int, sequence: int) -> None:
-        self._database.delete_message(queue << _SEQUENCE_BITS | sequence)
+    def put_all(self, queue: int, messages: Iterable[StoredMessage]) -> None:
+        """Insert messages, or replace those with their sequence numbers."""
+        self._database.insert_messages([message.row(queue) for message in messages])
+
+    def delete_all(self, queue: int, sequences: Iterable[int]) -> None:
+        first = queue << _SEQUENCE_BITS
+        self._database.delete_messages([(first | sequence,) for sequence in sequences])
 
     def get(self, queue: int, sequence: int) -> StoredMessage | None:
         # The number comes from a client: it must not reach into another queue.

@@ -75,8 +75,10 @@ _MIGRATIONS = [
 def prepare(database: sqlite3.Connection) -> None:
     """Set up durability, and migrate the file to the newest version of the schema."""
     # FULL: every commit waits until the log is on disk. The next start replays the log.
+    # Some builds of SQLite overwrite deleted messages by default, which takes longer than deleting.
     database.executescript(
         "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+        "PRAGMA secure_delete = OFF;"
         "PRAGMA cache_size = -32768; PRAGMA wal_autocheckpoint = 4000;"
     )
     (version,) = database.execute("PRAGMA user_version").fetchone()

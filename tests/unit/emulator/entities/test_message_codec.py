@@ -31,7 +31,7 @@ from pairbus.amqp.types import (
 )
 from pairbus.emulator.entities.message_codec import (
     encode_deferred,
-    encode_delivery,
+    encode_deliveries,
     encode_original,
     encode_peeked,
     encode_removed,
@@ -192,7 +192,7 @@ def test_delivery_contains_the_message_as_sent(raw: bytes) -> None:
         if locked_until is None:
             after = Message.parse(encode_removed(stored))
         else:
-            after = Message.parse(encode_delivery(stored, TOKEN.bytes_le, locked_until))
+            after = Message.parse(encode_deliveries([stored], [TOKEN.bytes_le], locked_until)[0])
         check_same(before, after, added)
         lock = {} if locked_until is None else {"x-opt-lock-token": TOKEN}
         assert delivery_annotations(after) == {**delivery_annotations(before), **lock}
@@ -218,7 +218,7 @@ def test_lock_token_of_a_sender_is_removed() -> None:
     forged = section(DELIVERY, {Symbol("x-opt-lock-token"): "forged", Symbol("kept"): 1})
     stored = store_message(with_parts(delivery_annotations=forged, body=section(DATA, b"")))
 
-    after = Message.parse(encode_delivery(stored, TOKEN.bytes_le, 7))
+    after = Message.parse(encode_deliveries([stored], [TOKEN.bytes_le], 7)[0])
 
     assert delivery_annotations(after) == {"kept": 1, "x-opt-lock-token": TOKEN}
     assert delivery_annotations(Message.parse(encode_removed(stored))) == {"kept": 1}
@@ -307,8 +307,8 @@ def test_delivery_annotations_at_the_end_are_moved_behind_the_header() -> None:
     parts = {name: getattr(COMPLETE, name) for name in ORDER if name != "delivery_annotations"}
     raw = with_parts(**parts) + COMPLETE.delivery_annotations
 
-    assert encode_delivery(store_message(raw), TOKEN.bytes_le, 5) == encode_delivery(
-        store_message(COMPLETE.encode()), TOKEN.bytes_le, 5
+    assert encode_deliveries([store_message(raw)], [TOKEN.bytes_le], 5) == encode_deliveries(
+        [store_message(COMPLETE.encode())], [TOKEN.bytes_le], 5
     )
 
 
@@ -452,7 +452,9 @@ def test_any_number_of_annotations_is_delivered(count: int) -> None:
     annotations = {Symbol(f"x{number}"): number for number in range(count)}
     stored = store_message(with_parts(message_annotations=section(ANNOTATIONS, annotations)))
 
-    delivered = Message.parse(encode_delivery(stored, TOKEN.bytes_le, 7)).read_message_annotations()
+    delivered = Message.parse(
+        encode_deliveries([stored], [TOKEN.bytes_le], 7)[0]
+    ).read_message_annotations()
 
     assert len(delivered) == count + 3
     assert all(delivered[key] == value for key, value in annotations.items())

@@ -11,9 +11,9 @@ import pytest
 
 from pairbus.amqp.sections import Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp
-from pairbus.emulator.entities.locks import MAX_STALE_ENTRIES
+from pairbus.emulator.entities.locks import MAX_STALE_TOKENS
 from pairbus.emulator.entities.message_buffer import MAX_BUFFERED, PAGE_SIZE
-from pairbus.emulator.entities.message_codec import encode_delivery
+from pairbus.emulator.entities.message_codec import encode_deliveries
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.sequence_numbers import RESERVATION_SIZE
 from pairbus.errors import EncodeError, LockLost, MessageNotFound, Refused
@@ -241,7 +241,7 @@ def test_settlement_with_properties_that_cannot_be_encoded_changes_nothing(
     with pytest.raises(EncodeError):
         settle(queue, token, {"a": object()})
 
-    assert queue.has_lock(token, 0)
+    assert queue.has_locks([token], 0)
     queue.complete(token, 0)
     assert len(queue) == len(harness.dead_letters()) == 0
 
@@ -265,11 +265,11 @@ def test_settlement_with_an_expired_lock_fails(
 ) -> None:
     harness.send("q", message("a"))
     _, token = lock_one(queue)
-    assert queue.has_lock(token, 99)
+    assert queue.has_locks([token], 99)
     if ticks:
         harness.tick(100)
 
-    assert not queue.has_lock(token, 100)
+    assert not queue.has_locks([token], 100)
     with pytest.raises(LockLost) as raised:
         settle(queue, token, 100)
 
@@ -313,9 +313,9 @@ def test_lock_holds_for_its_duration_after_the_last_renewal(
     assert queue.renew_lock(token, 60) == 160
     assert queue.renew_lock(token, 90) == 190
     harness.tick(189)
-    assert queue.has_lock(token, 189)
+    assert queue.has_locks([token], 189)
     harness.tick(190)
-    assert not queue.has_lock(token, 190)
+    assert not queue.has_locks([token], 190)
     assert drain(queue, 190) == ["a"]
 
 
@@ -341,20 +341,21 @@ def test_restart_releases_all_locks_without_counting_deliveries(
     stored, _ = lock_one(harness.queue("q"))
 
     assert (body(stored), stored.deliveries) == ("a", 0)
-    assert not harness.queue("q").has_lock(token, 0)
+    assert not harness.queue("q").has_locks([token], 0)
 
 
 def test_ended_locks_do_not_accumulate_in_memory(
     harness: EntityHarness, queue: MessageQueue
 ) -> None:
-    for _ in range(3 * MAX_STALE_ENTRIES // 100):
+    for _ in range(3 * MAX_STALE_TOKENS // 100):
         harness.send("q", *[message()] * 100)
         for token in lock_all(queue):
             queue.renew_lock(token, 1)
             queue.complete(token, 1)
 
     assert len(queue._locks) == len(queue._locks._by_sequence) == 0
-    assert len(queue._locks._expiries) <= MAX_STALE_ENTRIES
+    assert queue._locks._tokens_in_expiries <= MAX_STALE_TOKENS
+    assert len(queue._locks._expiries) <= MAX_STALE_TOKENS
     assert len(queue._ready) == 0
 
 
@@ -437,7 +438,7 @@ def test_dead_letters_cannot_be_dead_lettered(harness: EntityHarness, queue: Mes
     with pytest.raises(Refused):
         dead.dead_letter(token, "again", None, {}, 0)
 
-    assert dead.has_lock(token, 0)
+    assert dead.has_locks([token], 0)
     dead.abandon(token, {}, 0)
     assert drain(dead) == ["a"]
 
@@ -620,7 +621,7 @@ def test_locked_message_does_not_expire(harness: EntityHarness) -> None:
     queue.complete(first, 60)
     queue.renew_lock(second, 70)
     harness.tick(169)
-    assert queue.has_lock(second, 169)
+    assert queue.has_locks([second], 169)
     harness.tick(170)
     assert len(queue) == 0
     assert dead_letter_reasons(harness.dead_letters()) == [("b", "TTLExpiredException")]
@@ -895,7 +896,8 @@ def test_long_queue_is_not_kept_in_memory(harness: EntityHarness, queue: Message
             queue.complete(lock.token, 0)
         if len(bodies) <= PAGE_SIZE:
             harness.send("q", message("more"))
-        max_in_memory = max(max_in_memory, len(queue._ready), len(queue._ready._heap))
+        numbers = len(queue._ready._new) + len(queue._ready._returned)
+        max_in_memory = max(max_in_memory, len(queue._ready), numbers)
 
     assert bodies[:total] == expected
     assert set(bodies[total:]) == {"more"}
@@ -931,7 +933,7 @@ def test_delivery_has_the_annotations_of_the_service(
     (number,) = harness.send("q", message("a", properties={"color": "red"}), now=7)
     ((stored, lock),) = queue.receive(1, 9, locked=True)
     assert lock is not None
-    delivery = Message.parse(encode_delivery(stored, lock.token, lock.until_ms))
+    delivery = Message.parse(encode_deliveries([stored], [lock.token], lock.until_ms)[0])
 
     annotations = delivery.read_message_annotations()
 

@@ -161,7 +161,7 @@ def test_update_applies_from_now_on(harness: EntityHarness) -> None:
 
     assert before.deliveries == 0
     assert entity.row.updated_ms == 77
-    assert queue.has_lock(token, 4999)
+    assert queue.has_locks([token], 4999)
     queue.abandon(token, {}, 4999)
     assert dead_letter_reasons(harness.dead_letters()) == [("b", "MaxDeliveryCountExceeded")]
 

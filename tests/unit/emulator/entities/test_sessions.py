@@ -290,10 +290,10 @@ def test_renewing_a_session_renews_the_locks_of_its_messages(
     _, second = lock_one(queue, 150, session="x")
     harness.tick(189)
 
-    assert queue.has_lock(first, 189)
-    assert queue.has_lock(second, 189)
+    assert queue.has_locks([first], 189)
+    assert queue.has_locks([second], 189)
     assert queue.renew_lock(second, 189) == 190
-    assert not queue.has_lock(first, 190)
+    assert not queue.has_locks([first], 190)
     with pytest.raises(LockLost) as raised:
         queue.complete(second, 190)
     assert raised.value.condition == LOCK_LOST
@@ -367,7 +367,7 @@ def test_dead_letters_are_received_without_a_session(
     assert (body(stored), stored.session) == ("a", "x")
     assert properties(stored)["DeadLetterReason"] == "r"
     harness.tick(10**6)
-    assert not harness.dead_letters().has_lock(token, 10**6)
+    assert not harness.dead_letters().has_locks([token], 10**6)
     assert drain(harness.dead_letters(), 10**6) == ["a", "b"]
     assert len(queue) == 0
 
