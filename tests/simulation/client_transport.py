@@ -3,7 +3,7 @@
 from pairbus.amqp.client.options import ClientOptions
 from pairbus.errors import ConnectionLost, OperationTimeout
 from tests.simulation.network import Connection, End, Network
-from tests.simulation.scheduler import Process, ProcessKilled, Scheduler, Task
+from tests.simulation.scheduler import CLOCK_STEP_S, Process, ProcessKilled, Scheduler, Task
 
 
 class SimulatedTransport:
@@ -46,6 +46,7 @@ class SimulatedTransport:
                 raise ConnectionLost(f"the connection failed: {self._lost}")
             left = deadline - process.monotonic()
             if left <= 0:
+                process.scheduler.now += CLOCK_STEP_S  # a loop that polls comes to its end
                 return b""
             task = process.scheduler.current_task()
             self._waiting = task

@@ -1,6 +1,5 @@
 """A namespace of the emulator as a simulated process: its real runtime, store and connections."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -187,7 +186,7 @@ class SimulatedNamespace:
                 call_soon=lambda callback: self.scheduler.call_soon(callback, process),
                 tier=self.tier,
             )
-        self._loop = NamespaceLoop(process)
+        self._loop = process.loop = NamespaceLoop(process)
         self.network.listen(self.host, process, self._accept)
         self.scheduler.trace(self.name, "started")
         self._tick_s = TICK_S
@@ -257,15 +256,12 @@ class SimulatedNamespace:
     def _tick(self, ticket: int) -> None:
         if ticket != self._tick_ticket or self.has_failed:
             return
-        asyncio._set_running_loop(self._loop)  # type: ignore[arg-type]
         try:
             self.runtime.tick()
             for connection in list(self._connections):
                 connection.tick()
         except StoreFailed:
             return
-        finally:
-            asyncio._set_running_loop(None)
         self._tick_s = min(self._tick_s * 2, MAX_TICK_S)
         self._schedule_tick()
 

@@ -18,6 +18,8 @@ from greenlet import getcurrent, greenlet
 
 EPOCH_S = 1_800_000_000.0
 """The wall-clock time at which a simulation starts, in seconds since 1970."""
+CLOCK_STEP_S = 1e-8
+"""The time that passes at least when a thread waits or polls."""
 MAX_DEATH_STEPS = 100
 """Attempts to end a thread of a killed process."""
 
@@ -87,7 +89,8 @@ class Task:
         self._ticket += 1
         ticket = self._ticket
         if seconds is not None and seconds != inf:
-            delay = max(0.0, seconds) / process.machine.rate
+            # A clock is never short of a deadline by an error of rounding.
+            delay = max(0.0, seconds) / process.machine.rate + CLOCK_STEP_S
             scheduler.call_later(delay, lambda: self._resume(ticket, False), process)
         woken = scheduler.hub.switch()
         if self._pending is not None:
@@ -103,15 +106,9 @@ class Task:
         self.process.scheduler.call_soon(lambda: self._resume(ticket, True), self.process)
 
     def interrupt(self, error: BaseException) -> None:
-        """Raise an error in the thread, which must be waiting."""
-        ticket = self._ticket
-
-        def resume() -> None:
-            if ticket == self._ticket:
-                self._pending = error
-                self._resume(ticket, True)
-
-        self.process.scheduler.call_soon(resume, self.process)
+        """Raise an error in the thread, which waits. Called by an event of its process."""
+        self._pending = error
+        self._resume(self._ticket, True)
 
     def start(self) -> None:
         self._ticket += 1
@@ -141,6 +138,7 @@ class Task:
         if self._green.dead or not self._green:
             self.ended = True
             return
+        self._green.parent = getcurrent()  # where control returns to when it ends
         for _ in range(MAX_DEATH_STEPS):
             if self._green.dead:
                 return
@@ -161,6 +159,8 @@ class Process:
         self.tasks: dict[Task, None] = {}
         self.on_death: list[Callable[[], None]] = []
         """Called when the process is killed, for example to close its connections."""
+        self.loop: Any = None
+        """The event loop of the process, if it has one."""
         self._deferred: list[Callable[[], None]] = []
 
     def monotonic(self) -> float:

@@ -10,6 +10,7 @@ While no simulation runs, the clock stands still.
 """
 
 import _threading_local
+import asyncio
 import datetime as datetime_module
 import os
 import sys
@@ -238,6 +239,11 @@ class SimulatedSemaphore:
         self.release()
 
 
+def _running_loop() -> Any:
+    """Return the event loop of the process that runs: that of a namespace."""
+    return _scheduler.process.loop
+
+
 def _current_thread() -> Any:
     return _scheduler.task or _scheduler.process
 
@@ -246,6 +252,7 @@ THIRD_PARTY = (
     "azure.core.settings",
     "azure.servicebus.aio",
     "azure.servicebus.exceptions",
+    "pandas",  # by pyarrow, at the first conversion
     "pyarrow",
     "pyspark.sql.streaming.datasource",
     "pyspark.sql.types",
@@ -273,4 +280,5 @@ def install() -> None:
     threading.Lock = SimulatedSemaphore  # type: ignore[assignment, misc]
     threading.local = _threading_local.local  # type: ignore[assignment, misc]
     threading.current_thread = _current_thread
+    asyncio.get_running_loop = _running_loop
     _threading_local.current_thread = _current_thread  # type: ignore[attr-defined]

@@ -1,0 +1,199 @@
+"""The plan of a simulation: everything that a seed decides before the world starts.
+
+A plan can be changed and run again, so a failing one can be shrunk: fewer faults, fewer messages.
+The world draws its own random numbers (delays, the order of events at one time) from the seed.
+"""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+FAULT_KINDS = (
+    "primary-crash",
+    "primary-silent-crash",
+    "primary-freeze",
+    "primary-disk",
+    "primary-lose-answers",
+    "primary-detach",
+    "primary-throttle",
+    "primary-internal-error",
+    "primary-disable",
+    "secondary-crash",
+    "secondary-silent-crash",
+    "secondary-freeze",
+    "secondary-disk",
+    "secondary-lose-answers",
+    "secondary-detach",
+    "secondary-throttle",
+    "secondary-disable",
+    "cut",
+    "silence",
+    "slow-network",
+    "partition-sender-primary",
+    "partition-sender-secondary",
+    "partition-syphon-primary",
+    "partition-syphon-secondary",
+    "sender-kill",
+    "sender-freeze",
+    "syphon-kill",
+    "syphon-freeze",
+    "reader-kill",
+    "writer-kill",
+    "writer-freeze",
+    "task-late",
+    "task-twice",
+)
+OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition-sender-primary")
+"""Faults after which senders fail over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that breaks at a time, for a time."""
+
+    at: float
+    kind: str
+    seconds: float
+    number: int
+    """Chooses among several targets."""
+
+    def __str__(self) -> str:
+        return f"at {self.at:.1f} s for {self.seconds:.1f} s: {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSend:
+    """One call of `send_messages` by an application."""
+
+    at: float
+    process: int
+    caller: int
+    path: str
+    ids: tuple[str, ...]
+    session: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that is decided before a simulation starts."""
+
+    seed: int
+    fault_phase_s: float
+    paths: int
+    backlog_queues: int
+    processes: int
+    callers: int
+    after_drain: bool
+    duplicate_detection: bool
+    failover_interval_s: float
+    ping_interval_s: float
+    operation_timeout_s: float
+    cool_down_s: float
+    hold_s: float
+    lock_s: float
+    tier: str
+    clock_offset_s: float
+    clock_rate: float
+    once: bool
+    syphons: int
+    task_slots: int
+    with_ledger: bool
+    sends: tuple[PlannedSend, ...] = field(repr=False)
+    faults: tuple[Fault, ...] = field(repr=False)
+
+    @property
+    def messages(self) -> int:
+        return sum(len(send.ids) for send in self.sends)
+
+    def without(self, *, faults: set[int] | None = None, sends: set[int] | None = None) -> "Plan":
+        """Return a plan without some faults and sends, by their positions."""
+        return replace(
+            self,
+            faults=tuple(f for i, f in enumerate(self.faults) if i not in (faults or ())),
+            sends=tuple(s for i, s in enumerate(self.sends) if i not in (sends or ())),
+        )
+
+    def describe(self) -> str:
+        lines = [repr(self)]
+        lines += [f"fault {fault}" for fault in self.faults]
+        lines += [
+            f"send at {send.at:.1f} s by process {send.process}, caller {send.caller}: "
+            f"{', '.join(send.ids)} to {send.path}"
+            + ("" if send.session is None else f", session {send.session}")
+            for send in self.sends
+        ]
+        return "\n".join(lines)
+
+
+def make_plan(seed: int) -> Plan:
+    """Return the plan of a seed."""
+    random = Random(seed * 7919 + 17)
+    phase_s = random.choice((15.0, 30.0, 60.0))
+    paths = random.choice((1, 1, 2, 3))
+    processes = random.choice((1, 1, 1, 2))
+    callers = random.choice((1, 2, 3))
+    after_drain = random.random() < 0.5
+    session_share = random.choice((0.0, 0.5, 1.0)) if not after_drain else random.choice((0.7, 1.0))
+    plan = Plan(
+        seed=seed,
+        fault_phase_s=phase_s,
+        paths=paths,
+        backlog_queues=random.choice((1, 2, 2, 3, 4)),
+        processes=processes,
+        callers=callers,
+        after_drain=after_drain,
+        duplicate_detection=random.random() < 0.4,
+        failover_interval_s=random.choice((0.0, 0.0, 2.0, 6.0)),
+        ping_interval_s=random.choice((1.0, 2.0, 5.0)),
+        operation_timeout_s=random.choice((4.0, 8.0, 20.0)),
+        cool_down_s=random.choice((1.0, 5.0, 15.0)),
+        hold_s=random.choice((0.5, 1.0, 3.0)),
+        lock_s=random.choice((5.0, 8.0, 15.0)),
+        tier=random.choice(("unlimited", "unlimited", "standard", "throttled", "premium")),
+        clock_offset_s=random.choice((0.0, 0.0, 0.5, -0.5, 2.0, -2.0)),
+        clock_rate=random.choice((1.0, 1.0, 1.001, 0.999)),
+        once=random.random() < 0.4,
+        syphons=random.choice((1, 1, 1, 2)),
+        task_slots=random.choice((1, 2, 4)),
+        with_ledger=random.random() < 0.2,
+        sends=(),
+        faults=(),
+    )
+    return replace(
+        plan,
+        sends=_sends(plan, random, session_share, target=random.randrange(10, 61)),
+        faults=_faults(phase_s, random),
+    )
+
+
+def _sends(
+    plan: Plan, random: Random, session_share: float, target: int
+) -> tuple[PlannedSend, ...]:
+    sends: list[PlannedSend] = []
+    count = 0
+    batch_share = random.choice((0.0, 0.1, 0.4))
+    while count < target:
+        process, caller = random.randrange(plan.processes), random.randrange(plan.callers)
+        session = None
+        if random.random() < session_share:
+            session = f"s{process}{caller}{random.randrange(2)}"
+        size = random.randrange(2, 5) if random.random() < batch_share else 1
+        ids = tuple(f"m{count + number}" for number in range(size))
+        count += size
+        at = random.uniform(0.0, plan.fault_phase_s * 1.1)
+        path = f"queue{random.randrange(plan.paths)}"
+        sends.append(PlannedSend(at, process, caller, path, ids, session))
+    return tuple(sorted(sends, key=lambda send: send.at))
+
+
+def _faults(phase_s: float, random: Random) -> tuple[Fault, ...]:
+    """Return faults of some kinds. Each seed turns the other kinds off (swarm testing)."""
+    kinds = random.sample(FAULT_KINDS, random.randrange(1, 7))
+    if random.random() < 0.7:
+        kinds.append(random.choice(OUTAGES))
+    count = random.randrange(1, 9)
+    faults = []
+    for _ in range(count):
+        seconds = random.choice((0.3, 2.0, 5.0, 15.0)) * random.uniform(0.5, 1.5)
+        at = random.uniform(0.0, phase_s * 0.8)
+        faults.append(Fault(at, random.choice(kinds), seconds, random.randrange(1000)))
+    return tuple(sorted(faults, key=lambda fault: fault.at))

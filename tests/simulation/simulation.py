@@ -1,0 +1,210 @@
+"""One simulation: a world that a plan describes, its faults, and the checks of what was promised."""
+
+import shutil
+import tempfile
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from pairbus.emulator.tiers import NamespaceTier, tier_of
+from pairbus.events import PathStatus
+from pairbus.servicebus.backlog_paths import backlog_paths
+from tests.simulation import spark
+from tests.simulation.applications import Application
+from tests.simulation.checks import StoredCopy, check_messages, contents
+from tests.simulation.faults import FaultInjector
+from tests.simulation.journal import Journal, Violation
+from tests.simulation.namespace import SimulatedNamespace, queue
+from tests.simulation.plan import Plan
+from tests.simulation.scheduler import EPOCH_S, SimulationError
+from tests.simulation.spark import SimulatedSyphon, observe_forwards
+from tests.simulation.world import World, open_world
+
+HEALED_S = 600.0
+"""The longest time after the end of all faults until nothing is left to do."""
+MAX_SEQUENCE_LOCK_S = 300.0
+
+
+@dataclass(slots=True)
+class Result:
+    """The result of one simulation."""
+
+    seed: int
+    violations: list[Violation] = field(default_factory=list)
+    digest: str = ""
+    steps: int = 0
+    virtual_s: float = 0.0
+    messages: int = 0
+    acknowledged: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    coverage: Counter[tuple[str, str]] = field(default_factory=Counter)
+    outages: int = 0
+    """The failovers of paths."""
+    trace: list[str] = field(default_factory=list)
+
+
+def tier_named(name: str) -> NamespaceTier:
+    """Return a tier. `throttled` is standard, with so few credits that these are scarce."""
+    if name == "throttled":
+        return replace(tier_of("standard"), credits_per_second=20)
+    return tier_of(name)
+
+
+class Simulation:
+    """The parts of one simulated world."""
+
+    def __init__(self, world: World, plan: Plan, folder: str | None) -> None:
+        self.world = world
+        self.plan = plan
+        self.journal = Journal()
+        self.queues = tuple(backlog_paths("primary", plan.backlog_queues))
+        tier = tier_named(plan.tier)
+        self.primary = SimulatedNamespace(world.scheduler, world.network, "primary", tier=tier)
+        self.secondary = SimulatedNamespace(world.scheduler, world.network, "secondary", tier=tier)
+        ledger = folder if plan.with_ledger else None
+        self.applications = [
+            Application(
+                world,
+                plan,
+                number,
+                self.journal,
+                self.primary.options(connect_timeout_s=1_000_000.0),
+                self.secondary.options(connect_timeout_s=1_000_000.0),
+                self.queues,
+                ledger=ledger,
+            )
+            for number in range(plan.processes)
+        ]
+        syphon_options = {"operation_timeout_s": 10.0, "connect_timeout_s": 5.0}
+        self.syphons = [
+            SimulatedSyphon(
+                world,
+                plan,
+                number,
+                self.journal,
+                self.primary.options(**syphon_options),
+                self.secondary.options(**syphon_options),
+                ledger=ledger,
+                left_since=self.left_since,
+            )
+            for number in range(plan.syphons)
+        ]
+        self.injector = FaultInjector(
+            world, self.primary, self.secondary, self.applications, self.syphons
+        )
+
+    def run(self) -> None:
+        """Run the plan until nothing is left to do, and check the promises."""
+        plan, world = self.plan, self.world
+        self.primary.start()
+        self.secondary.start()
+        for number in range(plan.paths):
+            self.primary.create_queue(
+                queue(
+                    f"queue{number}",
+                    requires_duplicate_detection=plan.duplicate_detection,
+                )
+            )
+        for path in self.queues:
+            self.secondary.create_queue(
+                queue(path, lock_s=plan.lock_s, max_delivery_count=2_147_483_647)
+            )
+        for application in self.applications:
+            application.start()
+        for syphon in self.syphons:
+            syphon.start()
+        self.injector.schedule(plan.faults)
+        world.run_for(plan.fault_phase_s)
+        self.injector.heal()
+        self.injector.supervise()
+        limit_s = world.scheduler.now + HEALED_S
+        is_quiet = world.run(self._is_quiet, limit_s=limit_s)
+        for task, error in world.scheduler.failures:
+            text = "".join(traceback.format_exception(error))
+            self.journal.violate("crash", f"{task.process.name} {task.name}: {text}")
+        if not is_quiet:
+            self._explain_unrest()
+        check_messages(plan, self.journal, self.primary, self.secondary, self.queues)
+
+    def _is_quiet(self) -> bool:
+        scheduler = self.world.scheduler
+        if scheduler.failures:
+            return True
+        if scheduler.steps % 64:
+            return False
+        if not all(application.done for application in self.applications):
+            return False
+        for application in self.applications:
+            if any(status is not PathStatus.HEALTHY for status in application.statuses().values()):
+                return False
+        if not (self.primary.process.alive and self.secondary.process.alive):
+            return False
+        return not self.backlog()
+
+    def backlog(self) -> list[StoredCopy]:
+        """Return the messages in the backlog queues, without dead letters."""
+        return [copy for path in self.queues for copy in contents(self.secondary, path)]
+
+    def left_since(self, when: float) -> str | None:
+        """Return a message that was in the backlog before a time and still is."""
+        if not self.secondary.process.alive:
+            return None
+        for copy in self.backlog():
+            if copy.enqueued_ms / 1000 - EPOCH_S < when - 0.002:
+                return copy.id
+        return None
+
+    def _explain_unrest(self) -> None:
+        waiting = [a.process.name for a in self.applications if not a.done]
+        if waiting:
+            self.journal.violate("liveness", f"{', '.join(waiting)} did not send all messages")
+        for application in self.applications:
+            for path, status in application.statuses().items():
+                if status is not PathStatus.HEALTHY:
+                    self.journal.violate(
+                        "G2", f"{path} in {application.process.name} stays {status.value}"
+                    )
+        left = self.backlog()
+        if left:
+            self.journal.violate(
+                "Y4", f"{len(left)} messages stay in the backlog: {left[0].id} and others"
+            )
+
+
+def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
+    """Run a plan in a new world."""
+    result = Result(plan.seed)
+    folder = (
+        tempfile.mkdtemp(prefix="pairbus-simulation-", dir=spark.scratch_folder())
+        if plan.with_ledger
+        else None
+    )
+    with open_world(plan.seed, keep_trace=keep_trace) as world:
+        spark.credits_apply = plan.tier in ("standard", "throttled")
+        simulation = Simulation(world, plan, folder)
+        restore = observe_forwards(simulation.journal, world)
+        try:
+            simulation.run()
+        except SimulationError as exc:
+            simulation.journal.violate("simulation", str(exc))
+        finally:
+            restore()
+            for syphon in simulation.syphons:
+                syphon.close()
+        result.violations = simulation.journal.violations
+        result.digest = world.scheduler.digest()
+        result.steps = world.scheduler.steps
+        result.virtual_s = world.scheduler.now
+        result.messages = len(simulation.journal.messages)
+        result.acknowledged = sum(
+            record.acknowledged is not None for record in simulation.journal.messages.values()
+        )
+        result.faults = simulation.injector.counts
+        result.coverage = simulation.injector.coverage
+        result.outages = sum(
+            "failover" in application.states_seen for application in simulation.applications
+        )
+        result.trace = world.scheduler.lines or []
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return result
