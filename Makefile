@@ -9,7 +9,7 @@ TIER_CELLS := primary/kill/filling worker/kill/draining
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tiers soak lint format wheel bench performance docs rules fuzz sdk-suite clean setup-demo setup-test
+.PHONY: help demo test test-tiers soak lint format wheel bench performance docs rules fuzz simulate sdk-suite clean setup-demo setup-test
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ rules: setup-test ## List every rule with its tests, and write build/rules-tests
 
 fuzz: setup-test ## Fuzz the AMQP engine (SECONDS=60)
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60)
+
+simulate: setup-test ## Simulate outages (SEEDS=10000), or replay one (SEED=7; ARGS=--shrink shrinks it)
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
 
 sdk-suite: setup-test ## Run the SDK's own tests; ARGS="--transport tls -k session" selects
 	@$(PY) -m tests.sdk_suite $(ARGS)

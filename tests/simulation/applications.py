@@ -8,12 +8,13 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import MessageTooLargeForBacklog, SenderInUse, SendOutcome, SendUnavailable
-from pairbus.events import Event, PathStatus, StateChanged
+from pairbus.events import BacklogQueuePulled, Event, PathStatus, StateChanged
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.client import PairedClient
 from pairbus.pairing.namespaces import NamespaceId
 from pairbus.pairing.plan import PairingPlan
 from pairbus.pairing.usage import PairingUsage
+from pairbus.servicebus import conditions
 from tests.simulation.driver import SimulatedDriver
 from tests.simulation.journal import Journal, MessageRecord, id_of
 from tests.simulation.plan import Plan, PlannedSend
@@ -89,8 +90,8 @@ class Application:
             check_duplicate_detection=False,
             on_event=self._on_event,
         )
-        primary = SdkClient(process, self._primary, self._on_primary_call)
-        secondary = SdkClient(process, self._secondary, lambda sender: None)
+        primary = SdkClient(process, self._primary, self._on_primary_call, retries=plan.retries)
+        secondary = SdkClient(process, self._secondary, lambda sender: None, retries=plan.retries)
         primary.hooks.append(self._on_transfer)
         secondary.hooks.append(self._on_transfer)
         pairing = PairingPlan(
@@ -128,6 +129,11 @@ class Application:
             self.states_seen.add(event.to_state.value)
         else:
             self.world.trace(self.process.name, type(event).__name__)
+        if (
+            isinstance(event, BacklogQueuePulled)
+            and getattr(event.cause, "_condition", None) == conditions.NOT_ALLOWED
+        ):
+            self.journal.violate("S4", f"{event.queue} was pulled for a message that was refused")
 
     def _on_primary_call(self, sender: SdkSender) -> None:
         """Check that nothing but pings is sent to a path in failover."""
@@ -175,13 +181,10 @@ class Application:
             records[id] = journal.messages[id] = MessageRecord(
                 id, send.path, session, process.name, journal.next_event()
             )
-        gives_up = int(send.ids[0][1:]) % 5 == 0
+        gives_up = send.is_refused or int(send.ids[0][1:]) % 5 == 0
         tries = 0
         while records:
-            messages = [
-                ServiceBusMessage(f"body of {id}", message_id=id, session_id=session)
-                for id in records
-            ]
+            messages = [_message(id, session) for id in records]
             began, frozen_s = process.monotonic(), self.frozen_s
             self.world.trace(process.name, f"calls send {' '.join(records)} {send.path} {session}")
             try:
@@ -233,6 +236,14 @@ class Application:
             self.journal.violate(
                 "S2a", f"the call for {' '.join(send.ids)} took {took_s:.2f} s, not {limit_s:.2f} s"
             )
+
+
+def _message(id: str, session: str | None) -> ServiceBusMessage:
+    message = ServiceBusMessage(f"body of {id}", session_id=session)
+    properties = message.raw_amqp_message.properties
+    assert properties is not None
+    properties.message_id = id  # the SDK itself refuses a long id
+    return message
 
 
 def _short(error: BaseException) -> str:

@@ -43,8 +43,8 @@ class Summary:
 
     def text(self) -> str:
         lines = [
-            f"{self.runs:,} runs with {self.outages:,} failovers, {self.steps:,} steps, "
-            f"{self.virtual_s / 3600:,.1f} virtual hours, "
+            f"{self.runs:,} runs, {self.outages:,} processes failed over, {self.steps:,} steps",
+            f"{self.virtual_s / 3600:,.1f} virtual hours",
             f"{1000 * self.cpu_s / max(1, self.runs):.0f} ms of CPU for each run",
             f"{self.messages:,} messages, {self.acknowledged:,} acknowledged",
             "",
@@ -75,17 +75,21 @@ def run_seeds(first: int, count: int, processes: int) -> Iterator[dict[str, Any]
     """Run seeds from `first` on in some processes, and yield the result of each run."""
     last = first + count
     workers = [worker("range", first + index, last, processes) for index in range(processes)]
-    with selectors.DefaultSelector() as selector:
-        for each in workers:
-            assert each.stdout is not None
-            selector.register(each.stdout, selectors.EVENT_READ, each)
-        while selector.get_map():
-            for key, _ in selector.select():
-                line = key.fileobj.readline()  # type: ignore[union-attr]
-                if line:
-                    yield json.loads(line)
-                else:
-                    selector.unregister(key.fileobj)
-    for each in workers:
-        if each.wait() != 0:
+    try:
+        with selectors.DefaultSelector() as selector:
+            for each in workers:
+                assert each.stdout is not None
+                selector.register(each.stdout, selectors.EVENT_READ, each)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    line = key.fileobj.readline()  # type: ignore[union-attr]
+                    if line:
+                        yield json.loads(line)
+                    else:
+                        selector.unregister(key.fileobj)
+        if any(each.wait() != 0 for each in workers):
             raise RuntimeError("a process that runs simulations has failed")
+    finally:
+        for each in workers:
+            each.kill()
+            each.communicate()

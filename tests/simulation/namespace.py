@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from pairbus.amqp.client import ClientOptions, SharedAccessKey
+from pairbus.amqp.sasl import SaslClient
 from pairbus.emulator.connections.amqp_connection import AmqpConnection
 from pairbus.emulator.entities.descriptions import QueueDescription
 from pairbus.emulator.root_key import ROOT_RULE, root_rule
@@ -17,7 +18,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.network import Connection, End, Network
 from tests.simulation.scheduler import Machine, Process, Scheduler
 
-TICK_S, MAX_TICK_S = 0.05, 0.8
+TICK_S, MAX_TICK_S = 0.1, 1.6
 """The namespace lets time pass at this interval while it is busy, and less often while it is idle:
 nothing but time can make something due then."""
 PORT = 5672
@@ -150,6 +151,8 @@ class SimulatedNamespace:
         self.process = Process(scheduler, name, self.machine)
         self.process.alive = False
         self.runtime: NamespaceRuntime
+        self.with_tokens = True
+        """Clients send a token for each entity. False: they authenticate once, which is faster."""
         self.starts = 0
         self._connections: dict[AmqpConnection, None] = {}
         self._transports: dict[ServerTransport, None] = {}
@@ -162,8 +165,11 @@ class SimulatedNamespace:
             "host": self.host,
             "port": PORT,
             "tls": False,
-            "tokens": SharedAccessKey(ROOT_RULE, KEY),
         }
+        if self.with_tokens:
+            fields["tokens"] = SharedAccessKey(ROOT_RULE, KEY)
+        else:
+            fields["sasl"] = SaslClient.plain(ROOT_RULE, KEY)
         return ClientOptions(**{**fields, **options})
 
     # Life.

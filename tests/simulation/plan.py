@@ -70,6 +70,8 @@ class PlannedSend:
     path: str
     ids: tuple[str, ...]
     session: str | None
+    is_refused: bool = False
+    """The ids are so long that every queue refuses the messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,8 @@ class Plan:
     failover_interval_s: float
     ping_interval_s: float
     operation_timeout_s: float
+    retries: int
+    """The retries of the SDK."""
     cool_down_s: float
     hold_s: float
     lock_s: float
@@ -97,6 +101,7 @@ class Plan:
     syphons: int
     task_slots: int
     with_ledger: bool
+    with_tokens: bool
     sends: tuple[PlannedSend, ...] = field(repr=False)
     faults: tuple[Fault, ...] = field(repr=False)
 
@@ -142,11 +147,12 @@ def make_plan(seed: int) -> Plan:
         callers=callers,
         after_drain=after_drain,
         duplicate_detection=random.random() < 0.4,
-        failover_interval_s=random.choice((0.0, 0.0, 2.0, 6.0)),
+        failover_interval_s=random.choice((0.0, 0.0, 0.5, 2.0, 6.0)),
         ping_interval_s=random.choice((1.0, 2.0, 5.0)),
         operation_timeout_s=random.choice((4.0, 8.0, 20.0)),
+        retries=random.choice((0, 1, 3)),
         cool_down_s=random.choice((1.0, 5.0, 15.0)),
-        hold_s=random.choice((0.5, 1.0, 3.0)),
+        hold_s=random.choice((0.5, 1.0, 3.0, 3.0)),
         lock_s=random.choice((5.0, 8.0, 15.0)),
         tier=random.choice(("unlimited", "unlimited", "standard", "throttled", "premium")),
         clock_offset_s=random.choice((0.0, 0.0, 0.5, -0.5, 2.0, -2.0)),
@@ -155,6 +161,7 @@ def make_plan(seed: int) -> Plan:
         syphons=random.choice((1, 1, 1, 2)),
         task_slots=random.choice((1, 2, 4)),
         with_ledger=random.random() < 0.2,
+        with_tokens=random.random() < 0.2,
         sends=(),
         faults=(),
     )
@@ -171,6 +178,7 @@ def _sends(
     sends: list[PlannedSend] = []
     count = 0
     batch_share = random.choice((0.0, 0.1, 0.4))
+    refused_share = random.choice((0.0, 0.0, 0.15))
     while count < target:
         process, caller = random.randrange(plan.processes), random.randrange(plan.callers)
         session = None
@@ -181,19 +189,25 @@ def _sends(
         count += size
         at = random.uniform(0.0, plan.fault_phase_s * 1.1)
         path = f"queue{random.randrange(plan.paths)}"
-        sends.append(PlannedSend(at, process, caller, path, ids, session))
+        is_refused = random.random() < refused_share
+        if is_refused:
+            ids = tuple(id + "-" * 200 for id in ids)
+        sends.append(PlannedSend(at, process, caller, path, ids, session, is_refused))
     return tuple(sorted(sends, key=lambda send: send.at))
 
 
 def _faults(phase_s: float, random: Random) -> tuple[Fault, ...]:
-    """Return faults of some kinds. Each seed turns the other kinds off (swarm testing)."""
+    """Return an outage of the primary, and further faults of some kinds during the outage and the
+    drain after it. Each seed turns the other kinds off (swarm testing)."""
     kinds = random.sample(FAULT_KINDS, random.randrange(1, 7))
-    if random.random() < 0.7:
-        kinds.append(random.choice(OUTAGES))
-    count = random.randrange(1, 9)
     faults = []
-    for _ in range(count):
+    start = 0.0
+    if random.random() < 0.85:
+        start = random.uniform(0.0, 0.2) * phase_s
+        seconds = random.uniform(0.2, 0.6) * phase_s
+        faults.append(Fault(start, random.choice(OUTAGES), seconds, random.randrange(1000)))
+    for _ in range(random.randrange(0, 8)):
         seconds = random.choice((0.3, 2.0, 5.0, 15.0)) * random.uniform(0.5, 1.5)
-        at = random.uniform(0.0, phase_s * 0.8)
+        at = random.uniform(start, phase_s)
         faults.append(Fault(at, random.choice(kinds), seconds, random.randrange(1000)))
     return tuple(sorted(faults, key=lambda fault: fault.at))

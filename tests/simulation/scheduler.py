@@ -119,8 +119,11 @@ class Task:
         if ticket != self._ticket or self.ended:
             return
         self._ticket += 1
-        with self.process.scheduler.running(self.process, self):
-            self._green.switch(woken)
+        scheduler = self.process.scheduler
+        before = scheduler.process, scheduler.task
+        scheduler.process, scheduler.task = self.process, self
+        self._green.switch(woken)
+        scheduler.process, scheduler.task = before
 
     def join(self, seconds: float | None = None) -> bool:
         """Wait in another thread until this one has ended."""
@@ -262,8 +265,9 @@ class Scheduler:
             elif process.frozen:
                 process.defer(callback)
             else:
-                with self.running(process, None):
-                    callback()
+                self.process = process
+                callback()
+                self.process = self.outside
         return until()
 
     @contextmanager
@@ -289,9 +293,7 @@ class Scheduler:
     def trace(self, who: str, text: str, *, data: bytes = b"") -> None:
         """Add a line to the trace. Its hash includes the data."""
         line = f"{self.now:.6f} {who} {text}"
-        self._digest.update(line.encode())
-        if data:
-            self._digest.update(data)
+        self._digest.update(line.encode() + data)
         if self.lines is not None:
             self.lines.append(line)
 

@@ -38,7 +38,7 @@ from pairbus.servicebus.ping import PING_CONTENT_TYPE
 from tests.simulation.scheduler import Process
 
 FOREVER_S = 1_000_000.0
-RETRIES, BACKOFF_S, MAX_BACKOFF_S = 3, 0.8, 120.0
+BACKOFF_S, MAX_BACKOFF_S = 0.8, 120.0
 """The SDK's defaults."""
 ANSWERED = LinkDeliverySettleReason.DISPOSITION_RECEIVED
 
@@ -55,22 +55,27 @@ class SdkConfig:
     connection_verify = None
     http_proxy = None
 
-    def __init__(self) -> None:
-        self.retry_total = RETRIES
+    def __init__(self, retries: int) -> None:
+        self.retry_total = retries
 
 
 class SdkClient:
     """In the place of `ServiceBusClient`."""
 
     def __init__(
-        self, process: Process, options: ClientOptions, on_call: Callable[["SdkSender"], None]
+        self,
+        process: Process,
+        options: ClientOptions,
+        on_call: Callable[["SdkSender"], None],
+        *,
+        retries: int,
     ) -> None:
         """`on_call` is called when a sender is about to send messages that are no ping."""
         self.process = process
         self.options = options
         self.on_call = on_call
         self.fully_qualified_namespace = options.host
-        self._config = SdkConfig()
+        self._config = SdkConfig(retries)
         self._handlers: set[Any] = set()
         self.hooks: list[TransferHook] = []
 
@@ -113,7 +118,8 @@ class _Link:
 
 
 class _Frame:
-    frame = {"delivery_id": 1}
+    def __init__(self) -> None:
+        self.frame = {"delivery_id": 1}
 
 
 class TransferRecord:
@@ -300,12 +306,15 @@ class PeekedMessage:
 class SdkReceiver(_Link):
     """In the place of `ServiceBusReceiver`, which a pairing uses for peeks."""
 
+    def __init__(self, client: SdkClient, path: str) -> None:
+        super().__init__(client, path)
+        self._management = Management(self.client, path)
+
     def peek_messages(
         self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None
     ) -> list[PeekedMessage]:
-        management = Management(self.client, self.path)
         try:
-            payloads = management.peek(sequence_number, max_message_count, timeout_s=timeout)
+            payloads = self._management.peek(sequence_number, max_message_count, timeout_s=timeout)
         except AmqpError as exc:
             raise opening_error(exc) from exc
         return [PeekedMessage(payload) for payload in payloads]

@@ -1,4 +1,4 @@
-"""One simulation: a world that a plan describes, its faults, and the checks of what was promised."""
+"""One simulation: the world of a plan, its faults, and the checks of what was promised."""
 
 import shutil
 import tempfile
@@ -17,12 +17,11 @@ from tests.simulation.journal import Journal, Violation
 from tests.simulation.namespace import SimulatedNamespace, queue
 from tests.simulation.plan import Plan
 from tests.simulation.scheduler import EPOCH_S, SimulationError
-from tests.simulation.spark import SimulatedSyphon, observe_forwards
+from tests.simulation.spark import SimulatedSyphon, observe_forwards, observe_locks
 from tests.simulation.world import World, open_world
 
 HEALED_S = 600.0
 """The longest time after the end of all faults until nothing is left to do."""
-MAX_SEQUENCE_LOCK_S = 300.0
 
 
 @dataclass(slots=True)
@@ -43,11 +42,14 @@ class Result:
     trace: list[str] = field(default_factory=list)
 
 
-def tier_named(name: str) -> NamespaceTier:
-    """Return a tier. `throttled` is standard, with so few credits that these are scarce."""
-    if name == "throttled":
-        return replace(tier_of("standard"), credits_per_second=20)
-    return tier_of(name)
+def tier_for(plan: Plan) -> NamespaceTier:
+    """Return the tier of both namespaces. `throttled` is standard, with so few credits that these
+    are scarce. While they drain, paths peek at up to 11 messages of each queue in a second; a
+    namespace has credits for that."""
+    if plan.tier != "throttled":
+        return tier_of(plan.tier)
+    peeks = 11 * plan.processes * plan.paths * plan.backlog_queues
+    return replace(tier_of("standard"), credits_per_second=30 + 2 * peeks)
 
 
 class Simulation:
@@ -58,9 +60,10 @@ class Simulation:
         self.plan = plan
         self.journal = Journal()
         self.queues = tuple(backlog_paths("primary", plan.backlog_queues))
-        tier = tier_named(plan.tier)
+        tier = tier_for(plan)
         self.primary = SimulatedNamespace(world.scheduler, world.network, "primary", tier=tier)
         self.secondary = SimulatedNamespace(world.scheduler, world.network, "secondary", tier=tier)
+        self.primary.with_tokens = self.secondary.with_tokens = plan.with_tokens
         ledger = folder if plan.with_ledger else None
         self.applications = [
             Application(
@@ -182,13 +185,17 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
     with open_world(plan.seed, keep_trace=keep_trace) as world:
         spark.credits_apply = plan.tier in ("standard", "throttled")
         simulation = Simulation(world, plan, folder)
-        restore = observe_forwards(simulation.journal, world)
+        restores = [
+            observe_forwards(simulation.journal, world),
+            observe_locks(simulation.journal, world),
+        ]
         try:
             simulation.run()
         except SimulationError as exc:
             simulation.journal.violate("simulation", str(exc))
         finally:
-            restore()
+            for restore in restores:
+                restore()
             for syphon in simulation.syphons:
                 syphon.close()
         result.violations = simulation.journal.violations

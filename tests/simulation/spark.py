@@ -21,9 +21,11 @@ import pairbus.amqp.client.sender
 import pairbus.spark.usage
 import pairbus.syphon.source
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
-from pairbus.amqp.client import ClientOptions
+from pairbus.amqp.client import ClientOptions, PendingDelivery
 from pairbus.backlog.syphon_control import ControlFile
+from pairbus.spark.destination_sender import DestinationSender
 from pairbus.spark.emptiness import EmptinessCheck
+from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.plans import PartitionPlan
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.sequence_ranges import SequenceRanges
@@ -43,7 +45,8 @@ TRIGGER_S = 0.1
 """The time between two questions of Spark for new data."""
 PLAN_S = 0.05
 """The time that Spark needs to start a micro-batch."""
-RESTART_S = 1.0
+RESTART_S, ONCE_EVERY_S = 2.0, 10.0
+"""The pause before a query that failed is started again, and between two runs with `once`."""
 
 T = TypeVar("T")
 
@@ -159,6 +162,7 @@ class Worker:
                 job.result = job.work()
             except Exception as exc:  # noqa: BLE001  it fails the task
                 job.error = exc
+                self._syphon.world.trace(self.process.name, f"failed: {exc!r}"[:300])
             job.ended = True
             self.job = None
             self._syphon.wake()
@@ -348,7 +352,7 @@ class SimulatedSyphon:
                 world.trace(self.name, f"query failed: {type(exc).__name__}: {str(exc)[:200]}")
             if self.stopping:
                 return
-            task.wait(RESTART_S)
+            task.wait(ONCE_EVERY_S if self.plan.once else RESTART_S)
 
     def _run_query(self) -> None:
         world = self.world
@@ -454,6 +458,32 @@ class SimulatedSyphon:
 def scratch_folder() -> str | None:
     """Return a folder in memory, where the status files of syphons are."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def observe_locks(journal: Journal, world: World) -> Callable[[], None]:
+    """Check that syphons send nothing whose lock has expired, until the returned function is
+    called."""
+    start = DestinationSender._start
+
+    def checked(sender: DestinationSender, messages: list[RestoredMessage]) -> Any:
+        result = start(sender, messages)
+        if isinstance(result, PendingDelivery):
+            now_ms = world.scheduler.process.wall() * 1000
+            for message in messages:
+                if message.lock_token is not None and message.locked_until < now_ms:
+                    late_s = (now_ms - message.locked_until) / 1000
+                    journal.violate(
+                        "Y2",
+                        f"{id_of(message.payload)} was sent {late_s:.2f} s after its lock expired",
+                    )
+        return result
+
+    DestinationSender._start = checked  # type: ignore[method-assign]
+
+    def restore() -> None:
+        DestinationSender._start = start  # type: ignore[method-assign]
+
+    return restore
 
 
 def observe_forwards(journal: Journal, world: World) -> Callable[[], None]:

@@ -248,6 +248,13 @@ def _current_thread() -> Any:
     return _scheduler.task or _scheduler.process
 
 
+def _report_unraisable(unraisable: Any) -> None:
+    """Report an exception that could not be raised, unless a killed process is the reason: its
+    generators end some time after it."""
+    if not isinstance(unraisable.exc_value, ProcessKilled | RuntimeError):
+        sys.__unraisablehook__(unraisable)
+
+
 THIRD_PARTY = (
     "azure.core.settings",
     "azure.servicebus.aio",
@@ -266,6 +273,7 @@ def install() -> None:
         return
     if any(name.partition(".")[0] == "pairbus" for name in sys.modules):
         raise RuntimeError("pairbus was imported before the standard library was replaced")
+    sys.unraisablehook = _report_unraisable
     for name in THIRD_PARTY:
         import_module(name)
     time.time, time.time_ns = _time, _time_ns
