@@ -55,12 +55,15 @@ def check_messages(
     primary: SimulatedNamespace,
     secondary: SimulatedNamespace,
     backlog_queues: tuple[str, ...],
+    received: dict[str, dict[int, StoredCopy]],
 ) -> None:
-    """Compare what applications were told with what the namespaces hold."""
+    """Compare what applications were told with what the namespaces hold, and with what consumers
+    have received: by queue and sequence number."""
     delivered: dict[str, list[tuple[str, StoredCopy]]] = defaultdict(list)
     for number in range(plan.paths):
         path = f"queue{number}"
-        for copy in contents(primary, path):
+        copies = {copy.sequence: copy for copy in contents(primary, path)}
+        for copy in (received.get(path, {}) | copies).values():
             delivered[copy.id].append((path, copy))
     stored: dict[str, list[StoredCopy]] = defaultdict(list)
     for path in backlog_queues:

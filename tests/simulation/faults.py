@@ -162,7 +162,7 @@ class FaultInjector:
 
         def restore() -> None:
             for each in conditions:
-                each.max_delay_s = 0.003
+                each.max_delay_s = self._world.network.max_delay_s
 
         return restore
 

@@ -192,6 +192,8 @@ class Network:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
+        self.max_delay_s = 0.003
+        """The longest delay between hosts, unless it is changed for two of them."""
         self.split_share = 0.02
         """The share of writes that arrive in two parts."""
         self.observe: Callable[[Connection, End, bytes], None] | None = None
@@ -208,7 +210,7 @@ class Network:
         """Return the conditions between two hosts, which may be changed."""
         key = frozenset((one, other))
         if key not in self._conditions:
-            self._conditions[key] = LinkConditions()
+            self._conditions[key] = LinkConditions(max_delay_s=self.max_delay_s)
         return self._conditions[key]
 
     def listen(self, host: str, process: Process, accept: Callable[[Connection], Receives]) -> None:

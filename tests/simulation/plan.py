@@ -95,6 +95,8 @@ class Plan:
     hold_s: float
     lock_s: float
     tier: str
+    delay_s: float
+    """The longest delay of the network."""
     clock_offset_s: float
     clock_rate: float
     once: bool
@@ -102,6 +104,7 @@ class Plan:
     task_slots: int
     with_ledger: bool
     with_tokens: bool
+    with_consumer: bool
     sends: tuple[PlannedSend, ...] = field(repr=False)
     faults: tuple[Fault, ...] = field(repr=False)
 
@@ -155,6 +158,7 @@ def make_plan(seed: int) -> Plan:
         hold_s=random.choice((0.5, 1.0, 3.0, 3.0)),
         lock_s=random.choice((5.0, 8.0, 15.0)),
         tier=random.choice(("unlimited", "unlimited", "standard", "throttled", "premium")),
+        delay_s=random.choice((0.003, 0.003, 0.03, 0.15)),
         clock_offset_s=random.choice((0.0, 0.0, 0.5, -0.5, 2.0, -2.0)),
         clock_rate=random.choice((1.0, 1.0, 1.001, 0.999)),
         once=random.random() < 0.4,
@@ -162,33 +166,40 @@ def make_plan(seed: int) -> Plan:
         task_slots=random.choice((1, 2, 4)),
         with_ledger=random.random() < 0.2,
         with_tokens=random.random() < 0.2,
+        with_consumer=random.random() < 0.3,
         sends=(),
         faults=(),
     )
-    return replace(
-        plan,
-        sends=_sends(plan, random, session_share, target=random.randrange(10, 61)),
-        faults=_faults(phase_s, random),
-    )
+    faults = _faults(phase_s, random)
+    sends = _sends(plan, random, session_share, faults, target=random.randrange(10, 61))
+    return replace(plan, sends=sends, faults=faults)
 
 
 def _sends(
-    plan: Plan, random: Random, session_share: float, target: int
+    plan: Plan, random: Random, session_share: float, faults: tuple[Fault, ...], target: int
 ) -> tuple[PlannedSend, ...]:
+    """Return the calls of the applications. A part of them may be a stream of one session, from
+    the end of the outage on: that is when the path fails back."""
     sends: list[PlannedSend] = []
     count = 0
     batch_share = random.choice((0.0, 0.1, 0.4))
     refused_share = random.choice((0.0, 0.0, 0.15))
+    stream_share = random.choice((0.0, 0.5, 0.8))
+    outages = [fault.at + fault.seconds for fault in faults if fault.kind in OUTAGES]
+    stream_at = random.choice(outages) if outages else 0.0
+    stream_s = random.choice((1.0, 3.0, 10.0))
     while count < target:
         process, caller = random.randrange(plan.processes), random.randrange(plan.callers)
-        session = None
-        if random.random() < session_share:
-            session = f"s{process}{caller}{random.randrange(2)}"
+        path = f"queue{random.randrange(plan.paths)}"
+        number = random.randrange(2)
+        at = random.uniform(0.0, plan.fault_phase_s * 1.1)
+        if random.random() < stream_share:
+            process, caller, path, number = 0, 0, "queue0", 0
+            at = stream_at + random.random() * stream_s
+        session = f"s{process}{caller}{number}" if random.random() < session_share else None
         size = random.randrange(2, 5) if random.random() < batch_share else 1
         ids = tuple(f"m{count + number}" for number in range(size))
         count += size
-        at = random.uniform(0.0, plan.fault_phase_s * 1.1)
-        path = f"queue{random.randrange(plan.paths)}"
         is_refused = random.random() < refused_share
         if is_refused:
             ids = tuple(id + "-" * 200 for id in ids)

@@ -12,14 +12,20 @@ from pairbus.servicebus.backlog_paths import backlog_paths
 from tests.simulation import spark
 from tests.simulation.applications import Application
 from tests.simulation.checks import StoredCopy, check_messages, contents
+from tests.simulation.consumers import Consumer
 from tests.simulation.faults import FaultInjector
 from tests.simulation.journal import Journal, Violation
+from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.namespace import SimulatedNamespace, queue
 from tests.simulation.plan import Plan
 from tests.simulation.scheduler import EPOCH_S, SimulationError
 from tests.simulation.spark import SimulatedSyphon, observe_forwards, observe_locks
 from tests.simulation.world import World, open_world
 
+LEAK_CHECK_EVERY = 3
+"""Every third seed checks for connections that were not closed."""
+CLOSE_S = 15.0
+"""The time in which a link that is not needed any more is closed."""
 HEALED_S = 600.0
 """The longest time after the end of all faults until nothing is left to do."""
 
@@ -58,6 +64,8 @@ class Simulation:
     def __init__(self, world: World, plan: Plan, folder: str | None) -> None:
         self.world = world
         self.plan = plan
+        self._folder = folder
+        world.network.max_delay_s = plan.delay_s
         self.journal = Journal()
         self.queues = tuple(backlog_paths("primary", plan.backlog_queues))
         tier = tier_for(plan)
@@ -92,6 +100,9 @@ class Simulation:
             )
             for number in range(plan.syphons)
         ]
+        self.consumer = Consumer(
+            world, self.journal, self.primary.options(operation_timeout_s=60.0), plan.paths
+        )
         self.injector = FaultInjector(
             world, self.primary, self.secondary, self.applications, self.syphons
         )
@@ -116,6 +127,8 @@ class Simulation:
             application.start()
         for syphon in self.syphons:
             syphon.start()
+        if plan.with_consumer:
+            self.consumer.start()
         self.injector.schedule(plan.faults)
         world.run_for(plan.fault_phase_s)
         self.injector.heal()
@@ -127,7 +140,39 @@ class Simulation:
             self.journal.violate("crash", f"{task.process.name} {task.name}: {text}")
         if not is_quiet:
             self._explain_unrest()
-        check_messages(plan, self.journal, self.primary, self.secondary, self.queues)
+        elif plan.seed % LEAK_CHECK_EVERY == 0:
+            world.run_for(CLOSE_S)
+            self._check_connections()
+        if is_quiet and self._folder is not None and is_comparable(plan):
+            for syphon in self.syphons:
+                syphon.stopping = True
+            world.run_for(CLOSE_S)
+            check_ledger(self.journal, self._folder, self.primary, self.secondary)
+        if not (self.primary.process.alive and self.secondary.process.alive):
+            return  # the process of a namespace failed, which is a violation already
+        check_messages(
+            plan,
+            self.journal,
+            self.primary,
+            self.secondary,
+            self.queues,
+            self.consumer.delivered,
+        )
+
+    def _check_connections(self) -> None:
+        """Check that senders have closed the connections that they do not need."""
+        plan = self.plan
+        limit = plan.callers * plan.paths * (1 + plan.backlog_queues)
+        for application in self.applications:
+            count = sum(
+                connection.client.open
+                for connection in self.world.network.connections
+                if connection.client.process is application.process
+            )
+            if count > limit:
+                self.journal.violate(
+                    "S14", f"{application.process.name} has {count} connections, not {limit}"
+                )
 
     def _is_quiet(self) -> bool:
         scheduler = self.world.scheduler

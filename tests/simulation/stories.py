@@ -260,6 +260,8 @@ def small_plan(**changes: object) -> Plan:
         operation_timeout_s=8.0,
         tier="unlimited",
         once=False,
+        delay_s=0.003,
+        with_consumer=False,
         sends=sends,
         faults=(Fault(1.0, "primary-crash", 20.0, 0),),
     )
