@@ -7,6 +7,9 @@ and the part that telemetry takes, so that a machine whose speed changes does no
 The lines "in turns" show the total CPU time of sender processes that run in turns and are restarted
 several times. All figures are medians of many short rounds.
 
+Most of what telemetry adds to a single send is one call of the application's SDK, which records the
+duration in a histogram. That call alone is measured, too, in a loop and with the same attributes.
+
 If valgrind is installed, the instructions of a send are counted, too. Their number hardly depends
 on the machine. It does not contain the work of the kernel, so the ratio is lower than that of the
 CPU times.
@@ -27,7 +30,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from benchmarks.harness import OURS, Figure
+from benchmarks.harness import OURS, Figure, Unit
 from benchmarks.instructions import INSTRUCTIONS, can_count, instructions_per_send
 from benchmarks.pairing import FAST, NamespaceAddress, namespace, paired
 from benchmarks.sender_cost import (
@@ -43,12 +46,17 @@ from benchmarks.sender_cost import (
     sender_process,
 )
 from pairbus.pairing.sender_base import SenderLinks
+from pairbus.telemetry.metrics import DURATION_BUCKETS, OPERATION_DURATION
+from pairbus.telemetry.senders import SEND, ServerAddress, send_attributes
 
 WITHOUT = "telemetry=False"
 UNCONFIGURED, EXPORTERS = "nothing configured", "exporters in memory"
 AIMS = {UNCONFIGURED: 0.999, EXPORTERS: 0.97}
 RESTARTS = 4
 CALLS = 100_000
+RECORDS = 20_000
+ADDED = Unit("CPU µs added to a single send")
+RECORD = "histogram.record() alone"
 OFF = {"telemetry": False}
 
 
@@ -76,6 +84,9 @@ def figures() -> list[Figure]:
             ):
                 values = {OURS: plain + added, WITHOUT: plain}
                 result.append(Figure(f"{name}, {contender}", values, CPU_TIME, AIMS[contender]))
+            if send is send_singles:
+                values = {OURS: plain * ratio, RECORD: process.submit(_measure_record).result()}
+                result.append(Figure(f"{name}, {EXPORTERS}", values, ADDED))
         for name, (send, _, _) in sends.items():
             result += _measure_in_turns(primary, secondary, name, send)
     return result
@@ -146,6 +157,16 @@ def _measure_check(primary: NamespaceAddress, secondary: NamespaceAddress) -> fl
             )
         )
     return (began - plain + checked) / CALLS * 1e6
+
+
+def _measure_record() -> float:
+    """Return the time in which the SDK records a duration, in µs."""
+    histogram = metrics.get_meter("benchmark").create_histogram(
+        OPERATION_DURATION, unit="s", explicit_bucket_boundaries_advisory=DURATION_BUCKETS
+    )
+    attributes = send_attributes(SEND, "orders", ServerAddress("localhost", 5672))
+    times = repeat(lambda: histogram.record(0.001, attributes), time.process_time, number=RECORDS)
+    return min(times) / RECORDS * 1e6
 
 
 def _measure_code(

@@ -128,6 +128,9 @@ def report(
     path: str = "orders",
     sender: str = "sender-1",
     primary_name: str = "orders",
+    process: int = 4711,
+    since: str = "2026-11-17T16:59:00.000Z",
+    throttled: int = 3,
     **changes: Any,
 ) -> dict[str, Any]:
     """Return a report of a sender with one path."""
@@ -137,7 +140,7 @@ def report(
         "sender": {
             "id": sender,
             "host": "web-1",
-            "process": 4711,
+            "process": process,
             "application": "shop",
             "started_at": "2026-11-17T16:00:00.000Z",
             "pairbus": "0.2.0",
@@ -151,11 +154,11 @@ def report(
             {
                 "path": path,
                 "state": state,
-                "since": "2026-11-17T16:59:00.000Z",
+                "since": since,
                 "cause": None if state == "healthy" else "ServiceBusConnectionError: refused",
             }
         ],
-        "counts": {"sent": 10, "stored": 2, "failed": 1, "throttled": 3},
+        "counts": {"sent": 10, "stored": 2, "failed": 1, "throttled": throttled},
         "events": [],
         **changes,
     }

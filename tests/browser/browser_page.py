@@ -1,5 +1,6 @@
 """A page of the console in a browser, and what a test can ask of it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,29 @@ FIND_CUT_OFF = """() => {
     }
     return cut;
 }"""
+
+NAME = 'node.getAttribute("aria-label") || node.textContent || node.placeholder'
+FIND_FOCUSABLE = f"""() => [...document.querySelectorAll("a, button, input, [tabindex='0']")]
+    .filter(node => node.checkVisibility()).map(node => {NAME})"""
+FIND_FOCUS = f"""() => {{
+    const node = document.activeElement;
+    const {{outlineStyle, outlineWidth}} = getComputedStyle(node);
+    const {{top, bottom, left, right}} = node.getBoundingClientRect();
+    return {{
+        name: {NAME},
+        outline_px: outlineStyle === "none" ? 0 : parseFloat(outlineWidth),
+        is_in_view: top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth,
+    }};
+}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """The control that has the keyboard focus."""
+
+    name: str
+    outline_px: float
+    is_in_view: bool
 
 
 def launch(playwright: Playwright) -> Browser:
@@ -102,6 +126,13 @@ class BrowserPage:
         """Return the names of all visible buttons, as assistive technology reads them."""
         buttons = self.page.get_by_role("button").all()
         return [b.get_attribute("aria-label") or b.inner_text() for b in buttons]
+
+    def focusable_names(self) -> list[str]:
+        """Return the names of all visible controls, in the order of the page."""
+        return list(self.page.evaluate(FIND_FOCUSABLE))
+
+    def focused(self) -> Focus:
+        return Focus(**self.page.evaluate(FIND_FOCUS))
 
     @property
     def dialog(self) -> Locator:

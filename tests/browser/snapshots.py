@@ -23,6 +23,7 @@ NAME = "orders"
 PRIMARY, SECONDARY = "orders.servicebus.windows.net", "orders-dr.servicebus.windows.net"
 CAUSE = "ServiceBusConnectionError: Failed to initiate the connection due to exception: timed out"
 QUEUES = 10
+RUNNING = {"running": True, "throttled_sends": 0, "throttled_receives": 0}
 
 
 def ago(seconds: float) -> str:
@@ -60,7 +61,6 @@ def report(
     *paths: dict[str, Any],
     silent: bool = False,
     events: Iterable[dict[str, Any]] = (),
-    throttled: int = 0,
     **sender: str,
 ) -> Report:
     """Return the last report of a sender."""
@@ -78,7 +78,7 @@ def report(
         "primary_name": NAME,
         "secondary_available": True,
         "paths": list(paths),
-        "counts": {"sent": 1_000, "stored": 0, "failed": 0, "throttled": throttled},
+        "counts": {"sent": 1_000, "stored": 0, "failed": 0, "throttled": 0},
         "events": list(events),
     }
     return Report(values, 95 if silent else 4)
@@ -138,7 +138,7 @@ def without_secondary() -> NamespaceInspection:
 def syphon(control: Control | None = None, **summary: Any) -> SyphonView:
     """Return a syphon that runs."""
     return SyphonView(
-        summary=SyphonSummary(**({"running": True} | summary)),
+        summary=SyphonSummary(**(RUNNING | summary)),
         time_ms=ago_ms(1),
         control=Control() if control is None else control,
     )
@@ -151,6 +151,7 @@ def snapshot(
     cost: Mapping[str, Any] | None = None,
     redrives: Iterable[Mapping[str, Any]] = (),
     interval_s: float = IDLE_INTERVAL_S,
+    throttled: int = 0,
     events: Iterable[tuple[float, str]] = (),
     primary: str = PRIMARY,
 ) -> Snapshot:
@@ -169,6 +170,7 @@ def snapshot(
         syphon=syphon,
         cost=cost,
         inspections={"operations": 12, "per_hour": 40, "interval_s": interval_s},
+        throttled=throttled,
         redrives=tuple(redrives),
         events=(*own, *registry.events),
     )

@@ -63,7 +63,7 @@ def _failed_senders() -> list[Report]:
         event(9, "shipments/eu: healthy → suspect (ServiceBusConnectionError: timed out)"),
     ]
     return [
-        report(1, *failed, suspect, path("returns"), throttled=17, events=events),
+        report(1, *failed, suspect, path("returns"), events=events),
         report(2, *failed, path("shipments/eu"), path("returns")),
         report(3, *failed, path("shipments/eu"), path("returns"), silent=True),
     ]
@@ -74,6 +74,7 @@ def failover() -> Snapshot:
         *_failed_senders(),
         seen=_backlog(primary=REFUSED),
         syphon=syphon(problem=STUCK),
+        throttled=17,
         cost=COST,
         interval_s=OUTAGE_INTERVAL_S,
         events=[
@@ -87,11 +88,12 @@ def draining() -> Snapshot:
     paths = [path("orders", "draining", since=70), path("invoices", "draining", since=60)]
     control = Control(max_rate=1000.0, max_rates={"invoices": 100.0})
     return snapshot(
-        report(1, *paths, throttled=17, events=[event(70, "orders: failover → draining")]),
+        report(1, *paths, events=[event(70, "orders: failover → draining")]),
         report(2, *paths),
         report(3, *paths),
         seen=_backlog(),
-        syphon=syphon(control, rate=812.4, seconds_to_go=240.0, moved=48_120),
+        syphon=syphon(control, rate=812.4, seconds_to_go=240.0, moved=48_120, throttled_sends=14),
+        throttled=17,
         cost=COST,
         interval_s=OUTAGE_INTERVAL_S,
         events=[(64, "The primary is available again.")],
@@ -275,7 +277,7 @@ def history(snapshot: Snapshot, seconds: int) -> dict[str, list[Any]]:
     outage = _drain if is_draining else _growth
     backlog = [round(waiting * outage(1 - n / (count - 1), seconds)) for n in range(count)]
     drains = [is_draining and n > count * (1 - DRAIN) for n in range(count)]
-    is_throttled = bool(snapshot["throttled"]["calls"])
+    is_throttled = bool(snapshot["throttled"]["operations"])
     return {
         "times": times,
         "backlog": [

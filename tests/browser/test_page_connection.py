@@ -52,9 +52,12 @@ def test_login_with_a_token(protected: StandIn, open_page: OpenPage):
 
 
 @pytest.mark.rule("O3")
-def test_link_with_a_token_logs_in_and_leaves_the_address(protected: StandIn, open_page: OpenPage):
+@pytest.mark.parametrize("wrong", ["wrong", "wrong%E0%A4%A"])
+def test_link_with_a_token_logs_in_and_leaves_the_address(
+    wrong: str, protected: StandIn, open_page: OpenPage
+):
     page = open_page(loads=False, expected_errors=(UNAUTHORIZED,))
-    page.page.goto(f"{protected.url}/#token=wrong")
+    page.page.goto(f"{protected.url}/#token={wrong}")
     expect(page.page.get_by_role("alert")).to_have_text("The token is not valid or has expired.")
     assert page.page.url == f"{protected.url}/"
 

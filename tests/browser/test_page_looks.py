@@ -93,14 +93,16 @@ def test_sections_show_the_figures_of_the_snapshot(console: StandIn, open_page: 
         ["Drain rate", "812 /s"],
         ["Time to go", "4 min"],
         ["Dead letters", "0"],
-        ["Throttled", "17"],
+        ["Throttled in 60 min", "17"],
         ["Cost so far", "0.0257 USD"],
     ]
     expect(page.section("Paths")).to_contain_text("2 draining.")
     expect(page.section("Backlog").get_by_role("row", name="orders 9 810 4 min")).to_be_visible()
     expect(page.section("Syphon")).to_contain_text("At most 100 messages a second to invoices.")
+    expect(page.section("Syphon")).to_contain_text("14 sends, 0 receives")
     expect(page.section("Senders").get_by_role("row", name="web-2")).to_contain_text("2 draining")
-    expect(page.section("Cost")).to_contain_text("The forecast is 0.3100 USD.")
+    forecast = "The forecast, with the drain of what waits, is 0.3100 USD."
+    expect(page.section("Cost")).to_contain_text(forecast)
 
 
 def test_senders_show_what_is_wrong_with_them(console: StandIn, open_page: OpenPage):
@@ -114,6 +116,20 @@ def test_senders_show_what_is_wrong_with_them(console: StandIn, open_page: OpenP
     row = section.get_by_role("row", name="web-1")
     for text in ("secondary not available", "2 failover", "and 7 others", "silent"):
         expect(row.get_by_text(text, exact=True)).to_be_visible()
+
+
+def test_path_names_the_senders_that_have_it_in_its_state(console: StandIn, open_page: OpenPage):
+    console.snapshot = STATES["many_paths"]()
+    suspect = console.snapshot["paths"][31]
+    suspect |= {"senders": 2, "named_senders": ["web-1 · 4701", f"{HEBREW} · 4702"]}
+    page = open_page()
+
+    rows = page.section("Paths").get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("web-0 · 4700, web-1 · 4701, web-2 · 4702 and 209 other")
+    expect(rows.nth(1).get_by_role("cell").nth(2)).to_have_text("212")
+    page.section("Paths").get_by_role("searchbox").fill(suspect["path"])
+    expect(rows.nth(1)).to_contain_text(f"web-1 · 4701, {HEBREW} · 4702")
+    expect(rows.nth(1).get_by_role("cell").nth(2)).to_have_text("2 of 212")
 
 
 def test_unknown_backlog_is_not_called_empty(console: StandIn, open_page: OpenPage):
@@ -275,6 +291,27 @@ def test_long_table_is_cut_filtered_and_shown_on_request(console: StandIn, open_
     section.get_by_role("searchbox", name="Filter: Paths").fill("tenant-19")
     expect(rows).to_have_count(10)
     assert page.overflow() == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
+def test_tab_key_reaches_every_control_in_reading_order_with_a_visible_focus(
+    width: int, scheme: str, console: StandIn, open_page: OpenPage
+):
+    console.snapshot = STATES["many_dead_letters"]() | {"paths": failover()["paths"]}
+    page = open_page(width=width, scheme=scheme)
+    controls = page.focusable_names()
+    assert controls[:2] == ["Skip to the content", "Log out"]
+    assert {"Mark healthy: orders", "Pause…", "Redrive: invoices, EntityNotFound"} < set(controls)
+
+    reached = []
+    for _ in controls:
+        page.page.keyboard.press("Tab")
+        focus = page.focused()
+        assert focus.outline_px >= 2, focus
+        assert focus.is_in_view, focus
+        reached.append(focus.name)
+
+    assert reached == controls
 
 
 def test_focus_stays_on_a_row_that_moves(console: StandIn, open_page: OpenPage):

@@ -35,6 +35,17 @@ class SyphonSummary:
     """The time until the backlog is empty. None: it is unknown, or the syphon does not run."""
     paused: bool = False
     """An operator has paused it."""
+    throttled_sends: int | None = None
+    """Deliveries that the primary throttled. None: a syphon of an older version."""
+    throttled_receives: int | None = None
+    """Receives, polls and peeks that the secondary throttled."""
+
+    @property
+    def throttled(self) -> int | None:
+        """Throttled operations, or None if they are not known."""
+        if self.throttled_sends is None or self.throttled_receives is None:
+            return None
+        return self.throttled_sends + self.throttled_receives
 
 
 def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
@@ -76,7 +87,13 @@ def parse_syphon_status(values: Any, now: float) -> SyphonSummary:
         _dead_letter_reasons(values),
         float(seconds) if isinstance(seconds, int | float) else None,
         running and values.get("paused") is True,
+        _count(values.get("throttled_sends")),
+        _count(values.get("throttled_receives")),
     )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _dead_letter_reasons(values: Mapping[str, Any]) -> dict[str, dict[str, int]]:

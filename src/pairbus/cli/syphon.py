@@ -175,7 +175,8 @@ def syphon(
         typer.Option(
             help="Write the syphon's health to this JSON file, once a second: running, ended, "
             "healthy, paused, problem, moved, dead_lettered, dead_letter_reasons, remaining, "
-            "errors, rate, seconds_to_go, time. The file is replaced atomically.",
+            "errors, throttled_sends, throttled_receives, rate, seconds_to_go, time. The file is "
+            "replaced atomically.",
             dir_okay=False,
         ),
     ] = None,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 DRAINED, FAILED, USAGE_ERROR, STUCK, STOPPED, DEAD_LETTERED = range(6)
 """The exit status of `pairbus syphon`. The last one: drained, but some messages did not arrive."""
+_SUMS = ("rate", "throttled_sends", "throttled_receives")
 _BY_DESTINATION = ("moved", "dead_lettered", "dead_letter_reasons", "errors")
 _ENDS = ("failed", "stopped", "stuck", "drained")
 """The ends of a syphon, the worst first."""
@@ -48,6 +49,8 @@ def status_values(
         "dead_letter_reasons": status.dead_letter_reasons,
         "remaining": progress.remaining,
         "errors": status.errors,
+        "throttled_sends": status.throttled_sends,
+        "throttled_receives": status.throttled_receives,
         "rate": rate,
         "seconds_to_go": seconds_to_go(progress.remaining, rate, progress.arrivals),
     }
@@ -76,7 +79,7 @@ def combined_values(pairings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
             for key in _BY_DESTINATION
         },
         "remaining": _if_all_known(sum, (each["remaining"] for each in values)),
-        "rate": sum(each["rate"] for each in values),
+        **{key: sum(each[key] for each in values) for key in _SUMS},
         "seconds_to_go": _if_all_known(max, (each["seconds_to_go"] for each in values)),
         "pairings": pairings,
     }

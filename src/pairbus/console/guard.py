@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pairbus.console.roles import Access, ConsoleRole
-from pairbus.console.sessions import SessionStore
+from pairbus.console.sessions import SessionStore, csrf_value
 from pairbus.console.tokens import TokenSigner
 from pairbus.errors import ConfigurationError
 from pairbus.servicebus.addresses import split_host
@@ -120,13 +120,13 @@ class Guard:
             return Identity(role=token.role, actor=token.id, expires_at=token.expires_at)
         secret = self._cookie(facts.headers.get("cookie", ""))
         session = None if secret is None else self._sessions.find(secret, now)
-        if session is None:
+        if secret is None or session is None:
             return None
         return Identity(
             role=session.role,
             actor=session.actor,
             expires_at=session.expires_at,
-            csrf=session.csrf,
+            csrf=csrf_value(secret),
             session_secret=secret,
         )
 

@@ -22,6 +22,8 @@ SECURITY_HEADERS: Final = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 DEFAULT_HEADERS: Final = {"Cache-Control": "no-store"}
+MAX_HEADER_BYTES: Final = 16 * 1024
+"""The size of the path, the query and the headers of a request."""
 
 
 class SecuredApplication:
@@ -49,8 +51,15 @@ class SecuredApplication:
             await send(message)
 
         try:
+            if _head_bytes(scope) > MAX_HEADER_BYTES:
+                raise Denied(431, f"The headers have more than {MAX_HEADER_BYTES:,} bytes.")
             self._guard.check_host(request_facts(scope))
         except Denied as exc:
             await denial(exc)(scope, receive, send_with_headers)
             return
         await self.inner(scope, receive, send_with_headers)
+
+
+def _head_bytes(scope: Scope) -> int:
+    lines = sum(len(name) + len(value) for name, value in scope["headers"])
+    return len(scope["raw_path"]) + len(scope["query_string"]) + lines

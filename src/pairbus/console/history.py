@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Final, NamedTuple
 
 from pairbus.console.storage import ConsoleDatabase
@@ -23,8 +23,8 @@ class HistorySample(NamedTuple):
     """Unix time in seconds."""
     backlog: int | None
     rate: float | None
-    throttled: int | None
-    """Throttled messages since the sample before. None: the console did not run."""
+    throttled: float | None
+    """Throttled operations since the sample before. None: the console did not run."""
 
 
 class History:
@@ -37,7 +37,7 @@ class History:
             (int(now) - KEPT_S,),
         )
         self._samples = deque(map(HistorySample._make, rows), maxlen=KEPT_S // SAMPLE_S)
-        self._throttled: int | None = None
+        self._throttled = 0
 
     def is_due(self, now: float) -> bool:
         """Return True if it is time for another sample."""
@@ -45,10 +45,10 @@ class History:
         return not last <= now < last + SAMPLE_S  # also after the clock was set back
 
     def add(self, now: float, backlog: int | None, rate: float | None, throttled: int) -> None:
-        """Add a sample. `throttled` is the total of all senders: it falls when one ends."""
-        before = throttled if self._throttled is None else self._throttled
+        """Add a sample. `throttled` is the number of throttled operations since the console
+        started."""
+        sample = HistorySample(int(now), backlog, rate, throttled - self._throttled)
         self._throttled = throttled
-        sample = HistorySample(int(now), backlog, rate, max(0, throttled - before))
         while self._samples and self._samples[-1].time >= sample.time:
             self._samples.pop()
         self._samples.append(sample)
@@ -57,8 +57,13 @@ class History:
             ("DELETE FROM samples WHERE time < ? OR time > ?", (int(now) - KEPT_S, int(now))),
         )
 
+    def throttled_since(self, seconds: float, now: float) -> int:
+        """Return the number of throttled operations of the last seconds."""
+        recent = takewhile(lambda sample: sample.time > now - seconds, reversed(self._samples))
+        return round(sum(sample.throttled or 0 for sample in recent))
+
     def since(self, seconds: float, now: float) -> dict[str, list[Any]]:
-        """Return the samples of the last seconds, as columns."""
+        """Return the samples of the last seconds, as columns; throttled operations a minute."""
         samples = list(self._samples)
         first = bisect_left(samples, now - seconds, key=lambda sample: sample.time)
         recent = samples[first:]
@@ -68,13 +73,13 @@ class History:
             "times": [sample.time for sample in chosen],
             "backlog": [sample.backlog for sample in chosen],
             "rate": [sample.rate for sample in chosen],
-            "throttled": [sample.throttled for sample in chosen],
+            "throttled": [_per_minute(sample.throttled) for sample in chosen],
         }
 
 
 def thin_out(samples: list[HistorySample], limit: int) -> list[HistorySample]:
     """Return at most `limit` samples. Each stands for some neighbours: the largest backlog and
-    rate, and the sum of throttled messages, so that no peak is lost."""
+    rate, so that no peak is lost, and the mean of throttled operations."""
     step = _step(samples, limit)
     if step <= 1:
         return samples
@@ -104,5 +109,9 @@ def _merge(samples: list[HistorySample]) -> HistorySample:
         samples[-1].time,
         max(backlog, default=None),
         max(rates, default=None),
-        sum(sample.throttled or 0 for sample in samples),
+        sum(sample.throttled or 0 for sample in samples) / len(samples),
     )
+
+
+def _per_minute(throttled: float | None) -> float | None:
+    return None if throttled is None else round(throttled * 60 / SAMPLE_S, 1)

@@ -71,6 +71,8 @@ class SyphonView:
             "rates": {label(path): rate for path, rate in control.max_rates.items()},
             "seconds_to_go": None,
             "moved": None,
+            "throttled_sends": None,
+            "throttled_receives": None,
             "running": False,
             "time": None if self.time_ms is None else iso_time(self.time_ms),
         }
@@ -81,6 +83,8 @@ class SyphonView:
                 "rate": _finite(summary.rate),
                 "seconds_to_go": _finite(summary.seconds_to_go),
                 "moved": summary.moved,
+                "throttled_sends": summary.throttled_sends,
+                "throttled_receives": summary.throttled_receives,
                 "running": summary.running,
             }
         return values

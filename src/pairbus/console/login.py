@@ -11,7 +11,7 @@ from pairbus.backlog.json_values import iso_time
 from pairbus.console.audit import AuditLog
 from pairbus.console.guard import Guard
 from pairbus.console.routes import body_of, identity_of
-from pairbus.console.sessions import SessionStore
+from pairbus.console.sessions import SessionStore, csrf_value
 from pairbus.console.tokens import TokenSigner
 
 MAX_RECORDED_FAILURES: Final = 10
@@ -52,7 +52,7 @@ class LoginRoutes:
             return JSONResponse({"error": error}, 401)
         secret, session = created
         await self._record("login", f"{session.role} {session.actor}", request)
-        response = JSONResponse(_to_json(session.role, session.csrf, session.expires_at))
+        response = JSONResponse(_to_json(session.role, csrf_value(secret), session.expires_at))
         response.set_cookie(
             self._guard.cookie,
             secret,

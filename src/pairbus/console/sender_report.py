@@ -68,6 +68,11 @@ class SenderReport:
     closed: bool = False
     """The pairing was closed; this is its last report."""
 
+    @property
+    def source(self) -> str:
+        """The name of the process on the page."""
+        return f"{self.host} · {self.process}"
+
 
 def parse_report(values: Any) -> SenderReport:
     """Return the report in a JSON value. Raises InvalidReport."""

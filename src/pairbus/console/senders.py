@@ -8,6 +8,7 @@ is removed at once.
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Any, Final
 from uuid import uuid4
 
@@ -25,6 +26,8 @@ MAX_EVENTS_KEPT: Final = 200
 MAX_COMMANDS: Final = 100
 """Commands that wait for one sender."""
 MAX_PATHS_SHOWN: Final = 2_000
+MAX_NAMED_SENDERS: Final = 3
+"""Senders that are named at a path."""
 MAX_REPORTED_PATHS: Final = 100_000
 """Paths of all senders together. It bounds the memory."""
 _SEVERITY: Final = (
@@ -113,8 +116,12 @@ class PathSummary:
     state: PathStatus
     senders: int
     """Senders that have the path in this state."""
+    all_senders: int
+    """Senders that have the path."""
     since_ms: int
     cause: str | None
+    named_senders: tuple[str, ...] = ()
+    """The first senders that have the path in this state, unless it is healthy."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the path for the snapshot."""
@@ -122,6 +129,8 @@ class PathSummary:
             "path": self.path,
             "state": self.state.value,
             "senders": self.senders,
+            "all_senders": self.all_senders,
+            "named_senders": list(self.named_senders),
             "since": iso_time(self.since_ms),
             "cause": self.cause,
         }
@@ -139,6 +148,9 @@ class SenderRegistry:
         self._foreign: dict[str, tuple[float, str]] = {}
         self.events: deque[SenderEvent] = deque(maxlen=MAX_EVENTS_KEPT)
         """The latest events of all senders."""
+        self.throttled = 0
+        """Messages that were throttled since the console knows their senders. What happened before
+        has no known time."""
         self._path_count = 0
         self._paths: list[PathSummary] | None = None
         """The result of `paths`, until the next report."""
@@ -160,6 +172,7 @@ class SenderRegistry:
             sender = self._senders[report.sender_id] = ReportingSender(report, now)
         self._path_count += len(report.paths) - before
         self._paths = None
+        self.throttled += max(0, report.throttled - sender.report.throttled)
         sender.report, sender.reported_at = report, now
         self._take_events(sender)
         if report.closed:
@@ -217,10 +230,10 @@ class SenderRegistry:
     def paths(self) -> list[PathSummary]:
         """Return all paths, the most severe state first."""
         if self._paths is None:
-            by_path: dict[str, list[ReportedPath]] = {}
+            by_path: dict[str, list[tuple[ReportedPath, SenderReport]]] = {}
             for sender in self._senders.values():
                 for reported in sender.report.paths:
-                    by_path.setdefault(reported.path, []).append(reported)
+                    by_path.setdefault(reported.path, []).append((reported, sender.report))
             summaries = [_summary(path, reported) for path, reported in by_path.items()]
             summaries.sort(key=lambda summary: (-_SEVERITY.index(summary.state), summary.path))
             self._paths = summaries[:MAX_PATHS_SHOWN]
@@ -234,7 +247,7 @@ class SenderRegistry:
     def _take_events(self, sender: ReportingSender) -> None:
         """Keep the events that are new: a sender may repeat those of a report that got lost."""
         last = sender.last_event_ms
-        source = f"{sender.report.host} · {sender.report.process}"  # as in the list of senders
+        source = sender.report.source
         for event in sorted(sender.report.events, key=_time_of):
             if event.time_ms > last:
                 self.events.append(SenderEvent(event.time_ms, source, event.text))
@@ -245,8 +258,21 @@ def _time_of(event: ReportedEvent) -> int:
     return event.time_ms
 
 
-def _summary(path: str, reported: list[ReportedPath]) -> PathSummary:
-    state = max((each.state for each in reported), key=_SEVERITY.index)
-    same = [each for each in reported if each.state is state]
-    first = min(same, key=lambda each: each.since_ms)
-    return PathSummary(path, state, len(same), first.since_ms, first.cause)
+def _summary(path: str, reported: list[tuple[ReportedPath, SenderReport]]) -> PathSummary:
+    state = max((each.state for each, _ in reported), key=_SEVERITY.index)
+    same = [(each, sender) for each, sender in reported if each.state is state]
+    first, _ = min(same, key=_since)
+    named = () if state is PathStatus.HEALTHY else nsmallest(MAX_NAMED_SENDERS, same, key=_since)
+    return PathSummary(
+        path,
+        state,
+        len(same),
+        len(reported),
+        first.since_ms,
+        first.cause,
+        tuple(sender.source for _, sender in named),
+    )
+
+
+def _since(reported: tuple[ReportedPath, SenderReport]) -> int:
+    return reported[0].since_ms

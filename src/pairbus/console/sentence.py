@@ -159,8 +159,10 @@ def _problems(situation: Situation) -> Iterator[_Statement]:
     if situation.without_secondary and not situation.in_state(PathStatus.FAILOVER):
         senders = _count(situation.without_secondary, "sender", "senders")
         yield _Statement("bad", f"The secondary is not available to {senders}.")
+    failed_over = (PathStatus.FAILOVER, PathStatus.DRAINING)
+    event = "failover" if any(map(situation.in_state, failed_over)) else "failed sends"
     for cause in dict.fromkeys(situation.causes[:3]):
-        yield _Statement("warning", f"Cause of the failover: {cause}")
+        yield _Statement("warning", f"Cause of the {event}: {cause}")
     if (draining := situation.in_state(PathStatus.DRAINING)) and not situation.waiting:
         yield _Statement("warning", f"{_names(draining)}: failback follows.")
     elif draining:

@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pairbus.console.app import ConsoleApplication
+from pairbus.console.headers import MAX_HEADER_BYTES
 from pairbus.errors import ConfigurationError
 from pairbus.listeners import is_loopback_host
 
@@ -25,7 +26,6 @@ HEADER_TIMEOUT_S: Final = 10.0
 WRITE_TIMEOUT_S: Final = 30.0
 """The time after which a connection is closed whose client does not read."""
 KEEP_ALIVE_S: Final = 30
-MAX_HEADER_BYTES: Final = 16 * 1024
 MAX_CONNECTIONS: Final = 4_000
 SPARE_FILES: Final = 200
 """Open files that are not connections of the console."""

@@ -1,10 +1,11 @@
 """Sessions of browsers: a secret in a cookie, and a value against cross-site requests.
 
-The database holds hashes of the secrets. A session survives a restart of the console, and ends at
-logout, or at the latest when its token expires.
+The database holds hashes of the secrets, and the value is computed from the secret. A session
+survives a restart of the console, and ends at logout, or at the latest when its token expires.
 """
 
 import hashlib
+import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from secrets import token_urlsafe
@@ -25,7 +26,6 @@ class BrowserSession:
     role: ConsoleRole
     actor: str
     """The id of the token, for the audit log."""
-    csrf: str
     expires_at: float
 
 
@@ -41,12 +41,10 @@ class SessionStore:
     ) -> None:
         self._database = database
         self._new_secret = new_secret
-        rows = database.read("SELECT key, role, actor, csrf, expires_at FROM sessions")
+        rows = database.read("SELECT key, role, actor, expires_at FROM sessions")
         self._sessions = {
-            key: BrowserSession(
-                role=ConsoleRole(role), actor=actor, csrf=csrf, expires_at=expires_at
-            )
-            for key, role, actor, csrf, expires_at in rows
+            key: BrowserSession(role=ConsoleRole(role), actor=actor, expires_at=expires_at)
+            for key, role, actor, expires_at in rows
             if expires_at > now
         }
         rows = database.read("SELECT id, expires_at FROM used_tokens")
@@ -66,15 +64,14 @@ class SessionStore:
         session = BrowserSession(
             role=token.role,
             actor=token.id,
-            csrf=self._new_secret(),
             expires_at=longest if token.once else min(longest, token.expires_at),
         )
         key = _key(secret)
         self._sessions[key] = session
         self._database.write(
             (
-                "INSERT INTO sessions VALUES (?, ?, ?, ?, ?)",
-                (key, session.role.value, session.actor, session.csrf, session.expires_at),
+                "INSERT INTO sessions VALUES (?, ?, ?, ?)",
+                (key, session.role.value, session.actor, session.expires_at),
             ),
             ("DELETE FROM sessions WHERE expires_at <= ?", (now,)),
             ("DELETE FROM used_tokens WHERE expires_at <= ?", (now,)),
@@ -111,6 +108,11 @@ class SessionStore:
             ("INSERT OR IGNORE INTO used_tokens VALUES (?, ?)", (token.id, token.expires_at))
         )
         return True
+
+
+def csrf_value(secret: str) -> str:
+    """Return the value against cross-site requests of the session with a secret."""
+    return hmac.digest(secret.encode("utf-8", "replace"), b"csrf", hashlib.sha256).hex()
 
 
 def _key(secret: str) -> bytes:

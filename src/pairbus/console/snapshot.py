@@ -14,6 +14,8 @@ from pairbus.events import PathStatus
 MAX_EVENTS_SHOWN: Final = 100
 MAX_SENDERS_SHOWN: Final = 200
 """More would make a snapshot large, and each open page gets one in a second."""
+THROTTLED_S: Final = 3600
+"""The time of which throttled operations are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class Knowledge:
     cost: Mapping[str, Any] | None = None
     inspections: Mapping[str, Any] = field(default_factory=dict)
     """The cost of the console itself: operations, per_hour, interval_s."""
+    throttled: int = 0
+    """Throttled operations of senders and the syphon in the last `THROTTLED_S`."""
     redrives: tuple[Mapping[str, Any], ...] = ()
     events: tuple[SenderEvent, ...] = ()
     problems: tuple[str, ...] = ()
@@ -84,11 +88,6 @@ class Knowledge:
         times = [path.since_ms for path in self.paths if path.state is not PathStatus.HEALTHY]
         return min(times) / 1000 if times else None
 
-    @property
-    def throttled(self) -> int:
-        """The number of messages of all senders that a namespace throttled."""
-        return sum(sender.report.throttled for sender in self.senders)
-
 
 def build_snapshot(knowledge: Knowledge) -> dict[str, Any]:
     """Return the snapshot without the role of the viewer."""
@@ -118,7 +117,7 @@ def build_snapshot(knowledge: Knowledge) -> dict[str, Any]:
         },
         "syphon": knowledge.syphon.to_json(),
         "dead_letters": _groups(inspection, "dead_letters"),
-        "throttled": {"calls": knowledge.throttled},
+        "throttled": {"operations": knowledge.throttled, "seconds": THROTTLED_S},
         "cost": knowledge.cost,
         "looks": dict(knowledge.inspections),
         "redrives": list(knowledge.redrives),

@@ -15,9 +15,11 @@ from pairbus.console.ledger_cost import LedgerTail, OutagePrice
 from pairbus.console.outage import OutageClock
 from pairbus.console.redrives import RedriveJobs
 from pairbus.console.senders import SenderEvent, SenderRegistry
-from pairbus.console.snapshot import Knowledge
+from pairbus.console.sentence import duration
+from pairbus.console.snapshot import THROTTLED_S, Knowledge
 from pairbus.console.storage import ConsoleDatabase
 from pairbus.console.text import clean
+from pairbus.console.throttling import IncreaseCounter
 from pairbus.servicebus.addresses import format_address
 
 MAX_OWN_EVENTS: Final = 100
@@ -41,6 +43,7 @@ class ConsoleState:
     now: Callable[[], float] = time.time
     outage: OutageClock = field(default_factory=OutageClock)
     events: deque[SenderEvent] = field(default_factory=lambda: deque(maxlen=MAX_OWN_EVENTS))
+    syphon_throttled: IncreaseCounter = field(default_factory=IncreaseCounter)
     watchers: int = 0
     """Open pages."""
     _requested_at: float = 0.0
@@ -53,20 +56,25 @@ class ConsoleState:
         now = self.now()
         self.senders.expire(now)
         knowledge = self.knowledge(now)
+        was_active = self.outage.active
         began = self.outage.update(knowledge.is_active, knowledge.failing_since, now)
         if began:
             self.add_event("An outage began.")
+        elif was_active and not self.outage.active:
+            length_s = now - (self.outage.started_at or now)
+            self.add_event(f"The outage ended after {duration(length_s)}.")
         if began or knowledge.is_count_outdated:
             self._request_count(knowledge.inspection, now)
         self._note_namespaces(knowledge)
         self.collector.set_pace(active=knowledge.is_active, watched=self.watchers > 0)
+        summary = knowledge.syphon.summary
+        self.syphon_throttled.update(None if summary is None else summary.throttled)
         if self.history.is_due(now):
-            summary = knowledge.syphon.summary
             self.history.add(
                 now,
                 knowledge.backlog_messages,
                 None if summary is None else summary.rate,
-                knowledge.throttled,
+                self.senders.throttled + self.syphon_throttled.total,
             )
         return knowledge
 
@@ -88,6 +96,7 @@ class ConsoleState:
                 "per_hour": collector.counter.per_hour(interval_s),
                 "interval_s": interval_s,
             },
+            throttled=self.history.throttled_since(THROTTLED_S, now),
             redrives=tuple(self.redrives.to_json(now)),
             events=(*self.events, *self.senders.events),
             problems=() if self.database.problem is None else (self.database.problem,),

@@ -17,13 +17,12 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-VERSION: Final = 1
+VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE samples (
     time INTEGER PRIMARY KEY, backlog INTEGER, rate REAL, throttled INTEGER NOT NULL);
 CREATE TABLE sessions (
-    key BLOB PRIMARY KEY, role TEXT NOT NULL, actor TEXT NOT NULL, csrf TEXT NOT NULL,
-    expires_at REAL NOT NULL);
+    key BLOB PRIMARY KEY, role TEXT NOT NULL, actor TEXT NOT NULL, expires_at REAL NOT NULL);
 CREATE TABLE used_tokens (id TEXT PRIMARY KEY, expires_at REAL NOT NULL);
 """
 

@@ -47,10 +47,25 @@ def test_body_of_ten_megabytes_does_not_stop_the_console(site: Site):
     assert site.client().get("/healthz").status == 200
 
 
-def test_long_headers_are_refused(site: Site):
+def test_headers_that_do_not_end_are_refused(site: Site):
     head = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 100_000
     with raw(site, head) as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("start", "status"),
+    [
+        pytest.param("GET / HTTP/1.1\r\nX: {}", 200, id="header"),
+        pytest.param("GET /{} HTTP/1.1", 404, id="path"),
+        pytest.param("GET /?{} HTTP/1.1", 200, id="query"),
+    ],
+)
+def test_long_headers_are_refused(start: str, status: int, site: Site):
+    for size, expected in ((15_000, status), (20_000, 431)):
+        head = start.format("x" * size) + "\r\nHost: localhost\r\n\r\n"
+        with raw(site, head.encode()) as connection:
+            assert connection.recv(100).startswith(f"HTTP/1.1 {expected} ".encode())
 
 
 def test_client_that_sends_nothing_is_closed(sites: Sites, monkeypatch: pytest.MonkeyPatch):

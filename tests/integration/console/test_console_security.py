@@ -19,6 +19,7 @@ from pairbus.console.running import RunningConsole
 from pairbus.emulator.connections.certificates import ensure_certificates
 from pairbus.listeners import open_listener, tls_context
 from tests.console_client import ConsoleClient, report
+from tests.integration.console.raw_connections import raw
 from tests.integration.console.sites import Site, Sites
 
 pytestmark = pytest.mark.rule("O3")
@@ -210,6 +211,12 @@ def test_name_that_was_rebound_to_this_machine_is_refused(site: Site):
     assert client.get("/api/state").status == 200
 
 
+def test_second_host_header_is_refused(site: Site):
+    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
+    with raw(site, head) as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
 def test_login_link_works_once(site: Site):
     token = site.token("operator", once=True)
     browser = ConsoleClient(site.port)
@@ -259,7 +266,8 @@ def test_secrets_are_in_no_file(site: Site):
     written = b"".join(file.read_bytes() for file in site.folder.rglob("*") if file.is_file())
 
     assert b"syphon pause" in written
-    for secret in (token, cookie, token.rpartition(".")[2]):
+    assert browser.csrf
+    for secret in (token, cookie, browser.csrf, token.rpartition(".")[2]):
         assert secret.encode() not in written
 
 

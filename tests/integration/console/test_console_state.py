@@ -1,6 +1,7 @@
 """The state that the console shows, from real namespaces, files and reports."""
 
 import json
+import re
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from pairbus.backlog.target import InspectionTarget
-from pairbus.console import outage
+from pairbus.console import history, outage
 from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.usage.operations import OperationKind
@@ -185,6 +186,14 @@ def test_failover_of_a_sender_turns_the_live_page_red(site: Site):
         assert "Cause of the failover: ServiceBusConnectionError: refused" in red["problems"]
         sender.post("/api/reports", report(primary_name=name))
         assert next(snapshot for snapshot in snapshots if snapshot["level"] == "good")
+        own = next(events for snapshot in snapshots if len(events := own_events(snapshot)) == 2)
+        assert own[1] == "An outage began."
+        assert re.fullmatch(r"The outage ended after \d+ .+\.", own[0])
+
+
+def own_events(snapshot: dict[str, Any]) -> list[str]:
+    """Return the texts of the console's own events, the newest first."""
+    return [event["text"] for event in snapshot["events"] if event["source"] == "console"]
 
 
 def test_hundred_open_pages_get_each_change(site: Site):
@@ -261,6 +270,36 @@ def test_status_file_of_a_syphon_is_shown(site: Site):
     assert "1\u202f000 messages wait; the drain needs about 10 s." in snapshot["sentence"]
 
 
+def test_throttled_operations_of_senders_and_syphon_are_added_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(history, "SAMPLE_S", 1)
+    viewer, sender = site.client("viewer"), site.client("sender")
+    values: dict[str, Any] = {"running": True, "healthy": True, "problem": None, "moved": {}}
+    values |= {"remaining": 0, "rate": 0.0, "time": time.time(), "throttled_receives": 100}
+
+    def throttle(by_primary: int, by_senders: int) -> None:
+        file = site.folder / "status.draft"
+        file.write_text(json.dumps(values | {"throttled_sends": by_primary}))
+        file.rename(site.folder / "status.json")
+        values_of_sender = report(primary_name=site.backlog.name, throttled=by_senders)
+        assert sender.post("/api/reports", values_of_sender).status == 200
+
+    def shown() -> Any:
+        return viewer.get("/api/state").json
+
+    throttle(1000, 5000)  # before the console knew them
+    wait_until(lambda: shown()["syphon"]["throttled_sends"] == 1000, "the status file to be read")
+    known_at = time.time()
+    wait_until(
+        lambda: viewer.get("/api/history").json["times"][-1:] > [known_at], "a sample of the totals"
+    )
+    throttle(1003, 5004)
+
+    wait_until(lambda: shown()["throttled"]["operations"] == 7, "the increases")
+    assert shown()["syphon"]["throttled_sends"] == 1003
+
+
 def test_backlog_is_counted_again_when_a_syphon_says_that_it_is_empty(
     sites: Sites, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ):
@@ -293,13 +332,13 @@ def test_history_is_returned_in_columns(site: Site):
     viewer = site.client("viewer")
     inspected(viewer)
 
-    history = wait_until(
+    columns = wait_until(
         lambda: (found := viewer.get("/api/history?since=60").json)["times"] and found,
         "the first sample",
     )
 
-    assert history.keys() == {"times", "backlog", "rate", "throttled"}
-    assert len({len(column) for column in history.values()}) == 1
+    assert columns.keys() == {"times", "backlog", "rate", "throttled"}
+    assert len({len(column) for column in columns.values()}) == 1
     assert viewer.get("/api/history?since=x").status == 400
 
 

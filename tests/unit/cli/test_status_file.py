@@ -31,6 +31,8 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
         dead_lettered=Counter({"orders": 2}),
         dead_letter_reasons={"orders": Counter({"Refused": 2})},
         errors={"down": "disabled"},
+        throttled_sends=4,
+        throttled_receives=7,
     )
 
     progress = DrainProgress()
@@ -44,7 +46,8 @@ def test_status_command_reads_the_file_that_the_syphon_writes(
 
     reasons = {"orders": {"Refused": 2}}
     seconds = None if remaining is None else 3 / 2.5
-    assert summary == SyphonSummary(True, problem, 6, remaining, 2.5, reasons, seconds)
+    expected = SyphonSummary(True, problem, 6, remaining, 2.5, reasons, seconds)
+    assert summary == replace(expected, throttled_sends=4, throttled_receives=7)
 
 
 @pytest.mark.parametrize(
@@ -74,11 +77,19 @@ def test_pause_is_part_of_the_status_file(tmp_path: Path) -> None:
     assert parse_syphon_status(values, time.time()).paused
 
 
+def test_file_of_an_older_version_has_no_throttled_operations() -> None:
+    values = {"running": True, "healthy": True, "problem": None, "moved": {}, "remaining": 3}
+
+    assert parse_syphon_status(values | {"rate": 0, "time": 0.0}, 0.0).throttled is None
+
+
 def pairing_values(removed: int, count: int | None, ended: str | None = None) -> dict[str, Any]:
     """Return the values of a pairing that removed messages in 2 seconds."""
     status = replace(
         initial_status(),
         moved=Counter(orders=removed),
+        throttled_sends=removed,
+        throttled_receives=1,
         dead_letter_reasons={"orders": Counter(Refused=1)},
     )
     progress = DrainProgress()
@@ -99,6 +110,7 @@ def test_remaining_messages_and_time_to_go_of_several_pairings(tmp_path: Path) -
     summary = parse_syphon_status(values, time.time())
 
     assert (summary.moved, summary.remaining, summary.rate) == (110, 120, 55.0)
+    assert (summary.throttled_sends, summary.throttled_receives) == (110, 2)
     assert summary.seconds_to_go == 20 / 5  # of the slow one: they drain at the same time
     assert summary.dead_letter_reasons["fast: orders"] == {"Refused": 1}
     assert [each["remaining"] for each in values["pairings"].values()] == [20, 100]

@@ -6,7 +6,7 @@ import pytest
 
 from pairbus.console.guard import Denied, Guard, Identity, RequestFacts
 from pairbus.console.roles import Access, ConsoleRole
-from pairbus.console.sessions import MAX_SESSION_S, SessionStore
+from pairbus.console.sessions import MAX_SESSION_S, SessionStore, csrf_value
 from pairbus.console.storage import ConsoleDatabase
 from pairbus.console.tokens import TokenSigner
 
@@ -46,7 +46,7 @@ def logged_in(sessions: SessionStore, role: ConsoleRole) -> tuple[str, str]:
     assert content is not None
     created = sessions.create(content, NOW)
     assert created is not None
-    return f"other=1; c={created[0]}", created[1].csrf
+    return f"other=1; c={created[0]}", csrf_value(created[0])
 
 
 def denied(guard: Guard, request: RequestFacts, access: Access, now: float = NOW) -> int:

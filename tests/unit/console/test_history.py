@@ -21,7 +21,7 @@ def test_history_returns_the_last_seconds_as_columns():
         "times": [1_000_010, 1_000_020, 1_000_030],
         "backlog": [1, 2, 3],
         "rate": [0.5, 1.0, 1.5],
-        "throttled": [10, 10, 10],
+        "throttled": [60, 60, 60],
     }
 
 
@@ -70,12 +70,18 @@ def test_sample_is_due_after_ten_seconds_and_when_the_clock_was_set_back():
     assert history.since(10**9, NOW)["backlog"] == [2]
 
 
-def test_total_of_throttled_messages_falls_when_a_sender_ends():
-    history = History(ConsoleDatabase(None), NOW)
-    for n, total in enumerate((100, 130, 20, 25)):
+def test_throttled_operations_of_the_last_seconds_are_added_up(tmp_path: Path):
+    path = tmp_path / "console.sqlite3"
+    history = History(ConsoleDatabase(path), NOW)
+    for n, total in enumerate((1, 31, 31, 36)):
         history.add(NOW + n * SAMPLE_S, 0, 0.0, total)
 
-    assert history.since(3600, NOW + 60)["throttled"] == [0, 30, 0, 5]
+    assert history.since(3600, NOW + 30)["throttled"] == [6, 180, 0, 30]
+    assert history.throttled_since(3600, NOW + 30) == 36
+    assert history.throttled_since(2 * SAMPLE_S, NOW + 30) == 5
+    restarted = History(ConsoleDatabase(path), NOW + 40)
+    restarted.add(NOW + 40, 0, 0.0, 2)
+    assert restarted.throttled_since(3600, NOW + 40) == 38
 
 
 def test_many_samples_are_thinned_out_without_losing_a_peak():
@@ -85,5 +91,5 @@ def test_many_samples_are_thinned_out_without_losing_a_peak():
 
     assert len(thinned) <= MAX_POINTS
     assert max(sample.backlog or 0 for sample in thinned) == 900
-    assert sum(sample.throttled or 0 for sample in thinned) == 8_640
+    assert {sample.throttled for sample in thinned} == {1}
     assert thinned[-1].time == 8_639

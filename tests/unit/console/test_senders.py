@@ -48,6 +48,30 @@ def test_state_of_a_path_is_the_most_severe_of_all_senders(registry: SenderRegis
 
 
 @pytest.mark.rule("O2")
+def test_path_names_the_senders_that_failed_first(registry: SenderRegistry):
+    for number in range(6):
+        since = f"2026-11-17T17:00:0{9 - number}Z"
+        accept(registry, sender=f"s{number}", process=number, state="failover", since=since)
+    accept(registry, sender="s6", process=6)
+    accept(registry, sender="s7", path="invoices")
+
+    failed, healthy = registry.paths()
+
+    assert failed.named_senders == ("web-1 · 5", "web-1 · 4", "web-1 · 3")
+    assert (failed.senders, failed.all_senders) == (6, 7)
+    assert healthy.named_senders == ()
+
+
+@pytest.mark.rule("O2")
+def test_throttled_messages_count_from_the_first_report_of_a_sender(registry: SenderRegistry):
+    for sender, throttled in (("a", 900), ("a", 905), ("b", 7000), ("a", 905), ("b", 7001)):
+        accept(registry, sender=sender, throttled=throttled)
+    accept(registry, sender="a", throttled=907, closed=True)
+
+    assert registry.throttled == 5 + 1 + 2
+
+
+@pytest.mark.rule("O2")
 def test_sender_is_silent_then_removed(registry: SenderRegistry):
     accept(registry)
     (sender,) = registry.senders()

@@ -67,6 +67,14 @@ def test_failover_is_bad_and_says_why():
     assert description.problems == ("Cause of the failover: refused",)
 
 
+def test_cause_of_failed_sends_is_not_called_that_of_a_failover():
+    description = describe(
+        situation(paths=in_state(PathStatus.SUSPECT), causes=("refused",), waiting=0)
+    )
+
+    assert description.problems == ("Cause of the failed sends: refused",)
+
+
 @pytest.mark.parametrize(
     ("changes", "level", "sentence"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.console.roles import ConsoleRole
-from pairbus.console.sessions import MAX_SESSIONS, SessionStore
+from pairbus.console.sessions import MAX_SESSIONS, SessionStore, csrf_value
 from pairbus.console.storage import ConsoleDatabase
 from pairbus.console.tokens import ConsoleToken, TokenSigner
 from pairbus.errors import ConfigurationError
@@ -45,7 +45,8 @@ def test_database_has_no_secret_and_is_private(tmp_path: Path):
     assert created is not None
     database.close()
 
-    assert created[0].encode() not in path.read_bytes()
+    for secret in (created[0], csrf_value(created[0])):
+        assert secret.encode() not in path.read_bytes()
     assert path.stat().st_mode & 0o777 == 0o600
 
 

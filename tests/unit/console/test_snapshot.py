@@ -70,6 +70,7 @@ def test_snapshot_shows_what_is_known():
         now=NOW,
         inspection=inspection(),
         syphon=SyphonView(control=Control(max_rate=5.0, max_rates={"orders": 2.0})),
+        throttled=4,
         **senders(report(state="failover")),
     )
 
@@ -90,7 +91,7 @@ def test_snapshot_shows_what_is_known():
     assert snapshot["dead_letters"] == [
         {"destination": "orders", "reason": "Broken", "messages": 2}
     ]
-    assert snapshot["throttled"] == {"calls": 3}
+    assert snapshot["throttled"] == {"operations": 4, "seconds": 3600}
     assert snapshot["backlog"]["known"]
     assert snapshot["backlog"]["dead_letters"] == 2
     assert snapshot["syphon"]["max_rate"] == 5.0

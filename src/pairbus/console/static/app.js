@@ -104,7 +104,7 @@ class Page {
   // sends to no server. It is removed, so that it does not stay in the history of the browser.
   async #logInByLink() {
     if (!location.hash.startsWith(LINK)) return;
-    const token = decodeURIComponent(location.hash.slice(LINK.length));
+    const token = location.hash.slice(LINK.length); // of letters, digits, dots, hyphens and underscores
     window.history.replaceState(null, "", location.pathname);
     try {
       await this.api.login(token);

@@ -2,7 +2,7 @@
 
 import { askAndDo, field, optionalNumber } from "./dialog.js";
 import { button, byId, element, KeyedChildren, nameElement, setAttribute, setClock, setHidden, setName, setSentence, setText } from "./dom.js";
-import { count, counted, duration, rate, visible } from "./format.js";
+import { count, counted, rate, timeToGo, visible } from "./format.js";
 import { StateBadge } from "./icons.js";
 import { LiveTable } from "./table.js";
 
@@ -145,7 +145,7 @@ function setProgress(node, { moved, total }) {
 
 function progressText(item) {
   if (!item.total) return item.text ?? "";
-  const time = Number.isFinite(item.seconds_to_go) ? `, about ${duration(item.seconds_to_go)} to go` : "";
+  const time = Number.isFinite(item.seconds_to_go) ? `, about ${timeToGo(item.seconds_to_go)} to go` : "";
   const speed = Number.isFinite(item.rate) ? `, ${rate(item.rate)} messages/s` : "";
   return `${count(item.moved)} of ${count(item.total)} moved${speed}${time}.`;
 }

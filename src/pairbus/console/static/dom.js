@@ -3,6 +3,7 @@
 import { age, clock, visible } from "./format.js";
 
 const MAX_SENTENCE = 1_000;
+const SEPARATOR = " · ";
 
 /** Create an element with properties and children. Strings become text. */
 export function element(tag, properties = {}, ...children) {
@@ -45,6 +46,22 @@ export function setSentence(node, text) {
  * any script. */
 export function nameElement(properties = {}) {
   return element("bdi", { class: "name", dir: "ltr", ...properties });
+}
+
+/** The name of a process: "host · 4711". The two are separate elements, because a number after a name
+ * in Hebrew would be shown before it. */
+export class SourceName {
+  constructor(properties = {}) {
+    this.host = nameElement();
+    this.process = element("span");
+    this.node = element("span", properties, this.host, this.process);
+  }
+
+  set(text) {
+    const end = text.includes(SEPARATOR) ? text.lastIndexOf(SEPARATOR) : text.length;
+    setName(this.host, text.slice(0, end));
+    setText(this.process, visible(text.slice(end)));
+  }
 }
 
 /** Create a figure with its label, as a child of KeyedChildren in a description list. */

@@ -40,6 +40,11 @@ function joined(large, largeUnit, small, smallUnit) {
   return small ? `${text} ${small} ${smallUnit}` : text;
 }
 
+/** Return the time that a drain still needs: at least a second if it needs any. */
+export function timeToGo(seconds) {
+  return duration(seconds > 0 ? Math.max(1, seconds) : seconds ?? NaN);
+}
+
 /** Return the time since an ISO 8601 time, or a dash. `now` is in milliseconds. */
 export function age(iso, now) {
   const time = Date.parse(iso ?? "");

@@ -1,4 +1,4 @@
-// Charts of the last hours: backlog, drain rate and throttled messages.
+// Charts of the last hours: backlog, drain rate and throttled operations.
 
 import { button, byId, element, setAttribute, setText } from "./dom.js";
 import { count, duration, rate } from "./format.js";
@@ -7,7 +7,7 @@ const RANGES = [["1 h", 3_600], ["6 h", 21_600], ["24 h", 86_400]];
 const CHARTS = [
   { key: "backlog", title: "Waiting messages", format: count },
   { key: "rate", title: "Drained messages per second", format: rate },
-  { key: "throttled", title: "Throttled messages", format: count },
+  { key: "throttled", title: "Throttled operations per minute", format: rate },
 ];
 const WHOLE_STEPS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 const REFRESH_MS = 15_000;

@@ -1,10 +1,8 @@
 // The cost of the outage and of the console itself, and the events.
 
-import { byId, element, nameElement, setClock, setName, setSentence, setText } from "./dom.js";
-import { count, counted, duration, money, visible } from "./format.js";
+import { byId, element, nameElement, setClock, setSentence, setText, SourceName } from "./dom.js";
+import { count, counted, duration, money } from "./format.js";
 import { LiveTable } from "./table.js";
-
-const SEPARATOR = " · ";
 
 export class Cost {
   constructor() {
@@ -43,7 +41,7 @@ export class Events {
 
 function costText({ currency, so_far: soFar, forecast }) {
   const text = `The outage has cost ${money(soFar, currency)} so far.`;
-  return Number.isFinite(forecast) ? `${text} The forecast is ${money(forecast, currency)}.` : text;
+  return forecast > soFar ? `${text} The forecast, with the drain of what waits, is ${money(forecast, currency)}.` : text;
 }
 
 function looksText({ operations, per_hour: perHour, interval_s: interval }) {
@@ -60,16 +58,11 @@ function buildTime(cell) {
 
 function buildEvent(cell) {
   const text = nameElement();
-  // The host and the process are separate: a number after a name in Hebrew would be shown before it.
-  const host = nameElement();
-  const process = element("span");
-  cell.append(text, element("span", { class: "muted second" }, host, process));
+  const source = new SourceName({ class: "muted second" });
+  cell.append(text, source.node);
   return (item) => {
-    const source = item.source ?? "";
-    const end = source.includes(SEPARATOR) ? source.lastIndexOf(SEPARATOR) : source.length;
     setSentence(text, item.text);
-    setName(host, source.slice(0, end));
-    setText(process, visible(source.slice(end)));
+    source.set(item.source ?? "");
   };
 }
 

@@ -1,7 +1,7 @@
 // The state of each path across all senders, and the senders.
 
 import { askAndDo } from "./dialog.js";
-import { button, byId, element, nameElement, setAge, setHidden, setName, setSentence, setText } from "./dom.js";
+import { button, byId, element, KeyedChildren, nameElement, setAge, setHidden, setName, setSentence, setText, SourceName } from "./dom.js";
 import { count, counted, visible } from "./format.js";
 import { StateBadge } from "./icons.js";
 import { LiveTable } from "./table.js";
@@ -25,7 +25,7 @@ export class Paths {
       columns: [
         { title: "State", class: "state", build: buildState },
         { title: "Path", class: "wide", build: (cell, row) => this.#buildPath(cell, row) },
-        { title: "Senders", class: "number optional", build: (cell) => (item) => setText(cell, count(item.senders)) },
+        { title: "Senders", class: "number optional", build: (cell) => (item) => setText(cell, sendersText(item)) },
         { title: "For", class: "number", build: buildAge((item) => item.since) },
       ],
     });
@@ -42,12 +42,15 @@ export class Paths {
   #buildPath(cell, row) {
     const path = nameElement();
     const cause = nameElement({ class: "name muted second" });
+    const senders = element("span", { class: "muted second" });
+    const updateSenders = buildSenders(senders);
     const mark = button("Mark healthy", () => this.#markHealthy(row.item.path), { class: "small operator" });
-    cell.append(element("div", { class: "with-action" }, element("div", {}, path, cause), mark));
-    return (item) => {
+    cell.append(element("div", { class: "with-action" }, element("div", {}, path, cause, senders), mark));
+    return (item, now) => {
       setName(path, item.path);
       setSentence(cause, item.cause ?? "");
       setHidden(cause, !item.cause);
+      updateSenders(item, now);
       setHidden(mark, item.state === "healthy");
       mark.setAttribute("aria-label", `Mark healthy: ${visible(item.path)}`);
     };
@@ -93,6 +96,33 @@ export class Senders {
     setHidden(this.note, senders.length === 0);
     this.table.update(senders, now);
   }
+}
+
+function sendersText({ senders, all_senders: all }) {
+  return all > senders ? `${count(senders)} of ${count(all)}` : count(senders);
+}
+
+function buildSenders(node) {
+  const sources = new KeyedChildren(node.appendChild(element("span")), { key: ([source]) => source, create: newSource });
+  const others = node.appendChild(element("span"));
+  return ({ named_senders: names = [], senders }, now) => {
+    const omitted = senders - names.length;
+    setHidden(node, names.length === 0);
+    sources.update(names.map((name, index) => [name, index ? ", " : "In "]), now);
+    setText(others, omitted > 0 ? ` and ${counted(omitted, "other sender")}` : "");
+  };
+}
+
+function newSource() {
+  const separator = element("span");
+  const source = new SourceName({ class: "source" });
+  return {
+    node: element("span", {}, separator, source.node),
+    update([text, before]) {
+      setText(separator, before);
+      source.set(text);
+    },
+  };
 }
 
 function buildState(cell) {

@@ -1,7 +1,7 @@
 // The top of the page: one sentence, the problems, and the key figures.
 
 import { byId, element, KeyedChildren, newFigure, setAttribute, setSentence, setText } from "./dom.js";
-import { age, count, duration, money, rate, visible } from "./format.js";
+import { age, count, duration, money, rate, timeToGo, visible } from "./format.js";
 import { icon } from "./icons.js";
 
 const LEVELS = { good: "Good.", warning: "Warning.", bad: "Problem.", unknown: "Not connected." };
@@ -62,9 +62,9 @@ function figuresOf(snapshot, now) {
     ["Waiting", `${snapshot.backlog?.sampled ? "≥ " : ""}${count(snapshot.backlog?.messages)}`],
     ["Oldest", oldestAge(snapshot, now)],
     ["Drain rate", Number.isFinite(syphon.rate) ? `${rate(syphon.rate)} /s` : "–"],
-    ["Time to go", syphon.known ? duration(syphon.seconds_to_go ?? NaN) : "–"],
+    ["Time to go", timeToGo(syphon.seconds_to_go)],
     ["Dead letters", count(snapshot.backlog?.dead_letters)],
-    ["Throttled", count(snapshot.throttled?.calls)],
+    [`Throttled in ${duration(snapshot.throttled?.seconds)}`, count(snapshot.throttled?.operations)],
   ];
   if (snapshot.cost) figures.push(["Cost so far", money(snapshot.cost.so_far, snapshot.cost.currency)]);
   return figures;

@@ -2,7 +2,7 @@
 
 import { askAndDo, field, optionalNumber } from "./dialog.js";
 import { button, byId, element, KeyedChildren, newFigure, setAge, setHidden, setSentence } from "./dom.js";
-import { count, duration, rate } from "./format.js";
+import { count, counted, rate, timeToGo } from "./format.js";
 import { StateBadge } from "./icons.js";
 
 const NO_STATUS = "Start the console with the status file of the syphon (--status-file) to see the syphon here.";
@@ -136,7 +136,12 @@ function factsOf(syphon) {
   return [
     ["Rate", Number.isFinite(syphon.rate) ? `${rate(syphon.rate)} messages/s` : "–"],
     ["Limit", syphon.max_rate ? `${rate(syphon.max_rate)} messages/s` : "none"],
-    ["Time to go", duration(syphon.seconds_to_go ?? NaN)],
+    ["Time to go", timeToGo(syphon.seconds_to_go)],
     ["Moved", count(syphon.moved)],
+    ["Throttled", throttledText(syphon)],
   ];
+}
+
+function throttledText({ throttled_sends: sends, throttled_receives: receives }) {
+  return Number.isFinite(sends) ? `${counted(sends, "send")}, ${counted(receives, "receive")}` : "–";
 }
