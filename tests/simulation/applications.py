@@ -46,7 +46,9 @@ class Application:
         self.plan = plan
         self.number = number
         self.journal = journal
-        self.machine = Machine(f"sender{number}")
+        self.machine = Machine(
+            f"sender{number}", offset_s=-plan.clock_offset_s, rate=plan.clock_rate
+        )
         self.frozen_s = 0.0
         """The time for which the process was frozen so far."""
         self.states_seen: set[str] = set()

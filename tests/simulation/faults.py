@@ -112,6 +112,8 @@ class FaultInjector:
     ) -> Callable[[], None] | None:
         if not namespace.process.alive:
             return None
+        if kind == "crash" and self._world.random.random() < 0.5:
+            return self._crash_at_commit(namespace)
         if kind in ("crash", "silent-crash"):
             namespace.crash(silent=kind == "silent-crash")
             return namespace.start
@@ -136,6 +138,16 @@ class FaultInjector:
         faults = namespace.runtime.faults
         faults.add(fault)
         return lambda: faults.remove(fault)
+
+    def _crash_at_commit(self, namespace: SimulatedNamespace) -> Callable[[], None]:
+        """Kill a namespace during its next commit."""
+        namespace.disk.fail_commits = 1
+
+        def restart() -> None:
+            namespace.disk.fail_commits = 0
+            namespace.start()
+
+        return restart
 
     # The network.
 
@@ -244,7 +256,7 @@ class FaultInjector:
         def kill() -> None:
             process = self._busy_worker(kind, fault.number)
             if process is not None:
-                delay = self._world.random.random() * 0.05
+                delay = self._world.random.random() * self._world.random.choice((0.02, 0.1, 0.5))
                 self._world.scheduler.call_later(delay, lambda: self._world.kill(process))
             elif self._world.scheduler.now < deadline and not self._healed:
                 self._world.scheduler.call_later(0.02, kill)
@@ -266,7 +278,7 @@ class FaultInjector:
         def freeze() -> None:
             process = self._busy_worker("writer", fault.number)
             if process is not None and not process.frozen:
-                delay = self._world.random.random() * 0.05
+                delay = self._world.random.random() * self._world.random.choice((0.02, 0.1, 0.5))
 
                 def freeze_now() -> None:
                     process.freeze()

@@ -4,8 +4,10 @@ A plan can be changed and run again, so a failing one can be shrunk: fewer fault
 The world draws its own random numbers (delays, the order of events at one time) from the seed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import NamedTuple
 
 FAULT_KINDS = (
     "primary-crash",
@@ -42,6 +44,33 @@ FAULT_KINDS = (
     "task-late",
     "task-twice",
 )
+OFTEN = (
+    "primary-disk",
+    "secondary-disk",
+    "secondary-lose-answers",
+    "slow-network",
+    "sender-freeze",
+    "syphon-kill",
+    "reader-kill",
+    "writer-kill",
+    "writer-freeze",
+    "writer-freeze",
+)
+"""Faults that happen more often, because few of them come at a moment at which they matter."""
+TASK_FAULTS = (
+    "partition-syphon-primary",
+    "partition-syphon-secondary",
+    "syphon-kill",
+    "syphon-freeze",
+    "reader-kill",
+    "writer-kill",
+    "writer-freeze",
+    "writer-freeze",
+    "task-late",
+    "task-twice",
+    "cut",
+)
+"""Faults of syphons and their tasks."""
 OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition-sender-primary")
 """Faults after which senders fail over."""
 
@@ -139,7 +168,7 @@ def make_plan(seed: int) -> Plan:
     paths = random.choice((1, 1, 2, 3))
     processes = random.choice((1, 1, 1, 2))
     callers = random.choice((1, 2, 3))
-    after_drain = random.random() < 0.5
+    after_drain = random.random() < 0.6
     session_share = random.choice((0.0, 0.5, 1.0)) if not after_drain else random.choice((0.7, 1.0))
     plan = Plan(
         seed=seed,
@@ -151,7 +180,7 @@ def make_plan(seed: int) -> Plan:
         after_drain=after_drain,
         duplicate_detection=random.random() < 0.4,
         failover_interval_s=random.choice((0.0, 0.0, 0.5, 2.0, 6.0)),
-        ping_interval_s=random.choice((1.0, 2.0, 5.0)),
+        ping_interval_s=random.choice((1.0, 1.0, 2.0, 5.0)),
         operation_timeout_s=random.choice((4.0, 8.0, 20.0)),
         retries=random.choice((0, 1, 3)),
         cool_down_s=random.choice((1.0, 5.0, 15.0)),
@@ -170,55 +199,119 @@ def make_plan(seed: int) -> Plan:
         sends=(),
         faults=(),
     )
-    faults = _faults(phase_s, random)
-    sends = _sends(plan, random, session_share, faults, target=random.randrange(10, 61))
-    return replace(plan, sends=sends, faults=faults)
+    focus = random.choice((None, None, _focus_on_failback, _focus_on_tasks))
+    return _unfocused(plan, random, session_share) if focus is None else focus(plan, random)
+
+
+def _unfocused(plan: Plan, random: Random, session_share: float) -> Plan:
+    """Return a plan with an outage of the primary and further faults of some kinds during the
+    outage and the drain after it. Each seed turns the other kinds off (swarm testing)."""
+    phase_s = plan.fault_phase_s
+    kinds = random.sample((*FAULT_KINDS, *OFTEN), random.randrange(1, 7))
+    start = end = 0.0
+    faults = []
+    if random.random() < 0.85:
+        start = random.uniform(0.0, 0.2) * phase_s
+        outage = _outage(random, start, random.uniform(0.2, 0.6) * phase_s)
+        end = outage.at + outage.seconds
+        faults.append(outage)
+    faults += _faults(random, kinds, start, phase_s, random.randrange(0, 8))
+    stream = Stream(random.choice((0.0, 0.5, 0.9)), end, random.choice((2.0, 8.0, 25.0)))
+    count = random.randrange(10, 61)
+    sends = _sends(plan, random, session_share, stream, count)
+    return replace(plan, sends=sends, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def _focus_on_failback(plan: Plan, random: Random) -> Plan:
+    """Return a plan with a stream of one session while its path fails back, over a slow network."""
+    outage = _outage(random, 2.0, random.uniform(4.0, 8.0))
+    end = outage.at + outage.seconds
+    plan = replace(
+        plan,
+        fault_phase_s=35.0,
+        after_drain=True,
+        backlog_queues=random.choice((3, 4)),
+        hold_s=3.0,
+        delay_s=random.choice((0.03, 0.08, 0.15)),
+        ping_interval_s=1.0,
+        failover_interval_s=0.0,
+        operation_timeout_s=8.0,
+        tier="unlimited",
+        once=False,
+    )
+    kinds = random.sample(FAULT_KINDS, 2)
+    faults = _faults(random, kinds, end, 30.0, random.choice((0, 0, 1, 2)))
+    sends = _sends(plan, random, 1.0, Stream(0.9, 3.0, 27.0), count=random.randrange(30, 61))
+    return replace(plan, sends=sends, faults=(outage, *faults))
+
+
+def _focus_on_tasks(plan: Plan, random: Random) -> Plan:
+    """Return a plan in which the tasks of syphons fail while they drain, with short locks."""
+    outage = _outage(random, 1.0, random.uniform(8.0, 14.0))
+    end = outage.at + outage.seconds
+    plan = replace(
+        plan,
+        fault_phase_s=45.0,
+        lock_s=5.0,
+        delay_s=random.choice((0.003, 0.03, 0.15)),
+        failover_interval_s=0.0,
+        operation_timeout_s=8.0,
+    )
+    kinds = random.sample(TASK_FAULTS, 3)
+    faults = _faults(random, kinds, end, end + 15.0, random.randrange(2, 7))
+    sends = _sends(plan, random, random.choice((0.5, 1.0)), Stream(0.8, 1.0, 12.0), count=40)
+    return replace(plan, sends=sends, faults=(outage, *faults))
+
+
+def _outage(random: Random, at: float, seconds: float) -> Fault:
+    return Fault(at, random.choice(OUTAGES), seconds, random.randrange(1000))
+
+
+def _faults(
+    random: Random, kinds: Sequence[str], start: float, end: float, count: int
+) -> tuple[Fault, ...]:
+    faults = [
+        Fault(
+            random.uniform(start, end),
+            random.choice(kinds),
+            random.choice((0.3, 2.0, 5.0, 15.0)) * random.uniform(0.5, 1.5),
+            random.randrange(1000),
+        )
+        for _ in range(count)
+    ]
+    return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+class Stream(NamedTuple):
+    """A part of the messages is sent by one caller to one path, in one session."""
+
+    share: float
+    at: float
+    seconds: float
 
 
 def _sends(
-    plan: Plan, random: Random, session_share: float, faults: tuple[Fault, ...], target: int
+    plan: Plan, random: Random, session_share: float, stream: Stream, count: int
 ) -> tuple[PlannedSend, ...]:
-    """Return the calls of the applications. A part of them may be a stream of one session, from
-    the end of the outage on: that is when the path fails back."""
+    """Return the calls of the applications, with this number of messages."""
     sends: list[PlannedSend] = []
-    count = 0
     batch_share = random.choice((0.0, 0.1, 0.4))
     refused_share = random.choice((0.0, 0.0, 0.15))
-    stream_share = random.choice((0.0, 0.5, 0.8))
-    outages = [fault.at + fault.seconds for fault in faults if fault.kind in OUTAGES]
-    stream_at = random.choice(outages) if outages else 0.0
-    stream_s = random.choice((1.0, 3.0, 10.0))
-    while count < target:
+    planned = 0
+    while planned < count:
         process, caller = random.randrange(plan.processes), random.randrange(plan.callers)
         path = f"queue{random.randrange(plan.paths)}"
         number = random.randrange(2)
         at = random.uniform(0.0, plan.fault_phase_s * 1.1)
-        if random.random() < stream_share:
+        if random.random() < stream.share:
             process, caller, path, number = 0, 0, "queue0", 0
-            at = stream_at + random.random() * stream_s
+            at = stream.at + random.random() * stream.seconds
         session = f"s{process}{caller}{number}" if random.random() < session_share else None
         size = random.randrange(2, 5) if random.random() < batch_share else 1
-        ids = tuple(f"m{count + number}" for number in range(size))
-        count += size
+        ids = tuple(f"m{planned + number}" for number in range(size))
+        planned += size
         is_refused = random.random() < refused_share
         if is_refused:
             ids = tuple(id + "-" * 200 for id in ids)
         sends.append(PlannedSend(at, process, caller, path, ids, session, is_refused))
     return tuple(sorted(sends, key=lambda send: send.at))
-
-
-def _faults(phase_s: float, random: Random) -> tuple[Fault, ...]:
-    """Return an outage of the primary, and further faults of some kinds during the outage and the
-    drain after it. Each seed turns the other kinds off (swarm testing)."""
-    kinds = random.sample(FAULT_KINDS, random.randrange(1, 7))
-    faults = []
-    start = 0.0
-    if random.random() < 0.85:
-        start = random.uniform(0.0, 0.2) * phase_s
-        seconds = random.uniform(0.2, 0.6) * phase_s
-        faults.append(Fault(start, random.choice(OUTAGES), seconds, random.randrange(1000)))
-    for _ in range(random.randrange(0, 8)):
-        seconds = random.choice((0.3, 2.0, 5.0, 15.0)) * random.uniform(0.5, 1.5)
-        at = random.uniform(start, phase_s)
-        faults.append(Fault(at, random.choice(kinds), seconds, random.randrange(1000)))
-    return tuple(sorted(faults, key=lambda fault: fault.at))

@@ -46,6 +46,10 @@ class Machine:
     def wall(self, now: float) -> float:
         return EPOCH_S + self.offset_s + now * self.rate
 
+    def virtual(self, wall: float) -> float:
+        """Return the virtual time at which the clock of this machine shows a time."""
+        return (wall - EPOCH_S - self.offset_s) / self.rate
+
 
 class Task:
     """A simulated thread. Objects of `threading.local` keep their values in its `__dict__`."""

@@ -18,7 +18,7 @@ from tests.simulation.journal import Journal, Violation
 from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.namespace import SimulatedNamespace, queue
 from tests.simulation.plan import Plan
-from tests.simulation.scheduler import EPOCH_S, SimulationError
+from tests.simulation.scheduler import Machine, SimulationError
 from tests.simulation.spark import SimulatedSyphon, observe_forwards, observe_locks
 from tests.simulation.world import World, open_world
 
@@ -70,7 +70,13 @@ class Simulation:
         self.queues = tuple(backlog_paths("primary", plan.backlog_queues))
         tier = tier_for(plan)
         self.primary = SimulatedNamespace(world.scheduler, world.network, "primary", tier=tier)
-        self.secondary = SimulatedNamespace(world.scheduler, world.network, "secondary", tier=tier)
+        self.secondary = SimulatedNamespace(
+            world.scheduler,
+            world.network,
+            "secondary",
+            tier=tier,
+            machine=Machine("secondary.simulation", rate=2.0 - plan.clock_rate),
+        )
         self.primary.with_tokens = self.secondary.with_tokens = plan.with_tokens
         ledger = folder if plan.with_ledger else None
         self.applications = [
@@ -198,7 +204,7 @@ class Simulation:
         if not self.secondary.process.alive:
             return None
         for copy in self.backlog():
-            if copy.enqueued_ms / 1000 - EPOCH_S < when - 0.002:
+            if self.secondary.machine.virtual(copy.enqueued_ms / 1000) < when - 0.002:
                 return copy.id
         return None
 

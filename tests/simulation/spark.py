@@ -41,7 +41,7 @@ from tests.simulation.world import World
 MAX_ATTEMPTS = 4
 MAX_BUFFERED = 2
 """Arrow batches between the two workers of a task."""
-TRIGGER_S = 0.1
+TRIGGER_S = 0.3
 """The time between two questions of Spark for new data."""
 PLAN_S = 0.05
 """The time that Spark needs to start a micro-batch."""
@@ -392,7 +392,7 @@ class SimulatedSyphon:
             self.times_drained += 1
             checked_at = self.process.__dict__["emptiness_checked_at"]
             if (left := self._left_since(checked_at)) is not None:
-                self.journal.violate("Y7", f"{self.name} said drained, and {left} is left")
+                self.journal.violate("Y8", f"{self.name} said drained, and {left} is left")
 
     def _run_batch(self, reader: Any, files: StatusFiles) -> None:
         task = self.world.scheduler.current_task()
