@@ -64,7 +64,10 @@ class Connection:
         self.number = number
         self.client, self.server = client, server
         self.name = f"{client.process.name}->{server.process.name}#{number}"
-        self.extra_delay_s = network.scheduler.random.random() * 0.002
+        random = network.scheduler.random
+        self.extra_delay_s = random.random() * 0.002
+        if random.random() < network.slow_share:
+            self.extra_delay_s = random.uniform(0.3, 2.0)
         self._segments = 0
 
     def other(self, end: End) -> End:
@@ -194,6 +197,8 @@ class Network:
         self.scheduler = scheduler
         self.max_delay_s = 0.003
         """The longest delay between hosts, unless it is changed for two of them."""
+        self.slow_share = 0.0
+        """The share of connections that are much slower than others."""
         self.split_share = 0.02
         """The share of writes that arrive in two parts."""
         self.observe: Callable[[Connection, End, bytes], None] | None = None

@@ -124,6 +124,8 @@ class Plan:
     hold_s: float
     lock_s: float
     tier: str
+    slow_share: float
+    """The share of connections that are much slower than others."""
     delay_s: float
     """The longest delay of the network."""
     clock_offset_s: float
@@ -187,6 +189,7 @@ def make_plan(seed: int) -> Plan:
         hold_s=random.choice((0.5, 1.0, 3.0, 3.0)),
         lock_s=random.choice((5.0, 8.0, 15.0)),
         tier=random.choice(("unlimited", "unlimited", "standard", "throttled", "premium")),
+        slow_share=random.choice((0.0, 0.0, 0.15)),
         delay_s=random.choice((0.003, 0.003, 0.03, 0.15)),
         clock_offset_s=random.choice((0.0, 0.0, 0.5, -0.5, 2.0, -2.0)),
         clock_rate=random.choice((1.0, 1.0, 1.001, 0.999)),

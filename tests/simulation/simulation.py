@@ -66,6 +66,7 @@ class Simulation:
         self.plan = plan
         self._folder = folder
         world.network.max_delay_s = plan.delay_s
+        world.network.slow_share = plan.slow_share
         self.journal = Journal()
         self.queues = tuple(backlog_paths("primary", plan.backlog_queues))
         tier = tier_for(plan)

@@ -261,6 +261,7 @@ def small_plan(**changes: object) -> Plan:
         tier="unlimited",
         once=False,
         delay_s=0.003,
+        slow_share=0.0,
         with_consumer=False,
         sends=sends,
         faults=(Fault(1.0, "primary-crash", 20.0, 0),),
