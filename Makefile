@@ -14,7 +14,7 @@ NEEDS_JAVA := tests/integration/cli/test_configuration.py::test_drill_uses_a_pai
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core test-tiers soak lint format wheel sbom images release-check bench instructions performance docs rules fuzz sdk-suite clean setup-core setup-demo setup-test
+.PHONY: help demo test test-core test-tiers soak simulate lint format wheel sbom images release-check bench instructions performance docs rules fuzz sdk-suite clean setup-core setup-demo setup-test
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ rules: setup-test ## List every rule with its tests, and write build/rules-tests
 
 fuzz: setup-test ## Fuzz the AMQP engine (SECONDS=60)
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60)
+
+simulate: setup-test ## Simulate outages (SEEDS=10000), or replay one (SEED=7; ARGS=--shrink shrinks it)
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
 
 sdk-suite: setup-test ## Run the SDK's own tests; ARGS="--transport tls -k session" selects
 	@$(PY) -m tests.sdk_suite $(ARGS)

@@ -178,6 +178,16 @@ def test_poll_whose_link_the_service_detaches_is_repeated_and_counted(
     assert polled.metered() == 10
 
 
+@pytest.mark.rule("C5")
+def test_polls_that_end_with_the_query_are_counted(polled: PolledNamespace) -> None:
+    polled.create(3)
+    polls = polled.start()
+    wait_until(lambda: polled.granted() == 3, "the polls")
+    polls.stop()
+    wait_until(lambda: polled.metered() == 3, "the namespace to count the polls")
+    assert polled.recorded(OperationKind.POLL) == 3
+
+
 @pytest.mark.rule("Y6")
 def test_polls_are_resumed_after_the_connection_was_closed(polled: PolledNamespace) -> None:
     polled.create(2)

@@ -35,7 +35,8 @@ HandshakeStep = tuple[list[Any], Authenticated | AmqpError | None]
 class SaslClient:
     """The mechanisms of a client in order of preference, each with its initial response."""
 
-    responses: Mapping[str, bytes] = field(repr=False)
+    # Without a hash, client options with it could not be the key of a cache of connections.
+    responses: Mapping[str, bytes] = field(repr=False, hash=False)
 
     @classmethod
     def anonymous(cls) -> "SaslClient":

@@ -126,6 +126,10 @@ class PathHealth:
         """The drain makes no progress, and the owner has not reported it yet."""
         self.in_flight = 0
         """The number of sends to the backlog that have not ended."""
+        self.sends_begun = 0
+        """The number of sends to the backlog so far."""
+        self._sends_at_hold = 0
+        """The same, when the current hold began."""
         self.hold_until: float | None = None
         """The end of the current hold; None if sends are not held."""
         self._cause_unclear = False
@@ -268,15 +272,19 @@ class PathHealth:
         if self.hold_until is None:
             self._empty_peeks = 0
             self._next_at = now if small else now + DRAIN_CHECK_S
-            self.hold_until = now + self._settings.hold_s if small else None
+            if small:
+                self._begin_hold(now + self._settings.hold_s)
             return
-        if now >= self.hold_until:  # the backlog was not emptied: let sends pass for a while
+        empty = all(number is None for number in first)
+        # A hold that delays no send may last longer: peeks at many queues of a distant namespace
+        # take longer than a short hold.
+        is_unused = empty and self.sends_begun == self._sends_at_hold
+        if now >= self.hold_until and not is_unused:  # let sends pass for a while
             self.hold_until = None
             pause_s = min(self._failed_holds, MAX_BACKOFF_HOLDS) * self._settings.hold_s
             self._failed_holds += 1
             self._next_at = now + DRAIN_CHECK_S + pause_s
             return
-        empty = all(number is None for number in first)
         self._empty_peeks = self._empty_peeks + 1 if empty and idle else 0
         if self._empty_peeks == 2:
             self._become(PathStatus.HEALTHY, now)
@@ -287,8 +295,12 @@ class PathHealth:
         """Hold sends together with another path of the pairing. All paths share the backlog, so
         sends of this path would keep it from becoming empty."""
         if self.status is PathStatus.DRAINING and self.hold_until is None:
-            self.hold_until, self._next_at = until, now
+            self._begin_hold(until)
+            self._next_at = now
             self._empty_peeks = -1  # a peek in progress began before the hold
+
+    def _begin_hold(self, until: float) -> None:
+        self.hold_until, self._sends_at_hold = until, self.sends_begun
 
     def peek_failed(self, now: float) -> None:
         """Record that a peek at the backlog failed."""
@@ -322,6 +334,7 @@ class InFlightSend:
 
     def __init__(self, health: PathHealth, lock: RLock) -> None:
         health.in_flight += 1
+        health.sends_begun += 1
         self._health = health
         self._lock = lock
 

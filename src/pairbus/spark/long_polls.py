@@ -187,7 +187,18 @@ class LongPolls:
                     self._changed.notify_all()
                     self._changed.wait_for(lambda: self._stopped, pause_s)
                 pause_s = min(pause_s * 2, MAX_RETRY_S)
+        self._close()
+
+    def _close(self) -> None:
+        """Close the connection. A credit that is outstanding ends with it, which is a receive."""
+        polls = [
+            poll
+            for poll in self._polls.values()
+            if poll.credit_since is not None and poll.receiver.error is None
+        ]
         self._client.close()
+        for poll in polls:
+            self._record_empty_poll(poll)
         self._usage.flush()
 
     def _step(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pairbus.pairing.health import (
     FailureAction,
     HealthSettings,
     HealthTask,
+    InFlightSend,
     PathHealth,
     PeekResult,
     Route,
@@ -655,14 +657,41 @@ def test_empty_peeks_of_two_holds_are_not_added_up() -> None:
 
 
 @pytest.mark.rule("S12")
-def test_empty_peek_after_the_hold_does_not_count() -> None:
+def test_empty_peek_after_the_hold_does_not_count_if_a_send_has_begun() -> None:
     health = holding()
     peek(health, START + HOLD - 0.1)
 
+    with InFlightSend(health, RLock()):
+        pass  # it was stored after the hold, and the peek may have missed it
     peek(health, START + HOLD)
 
     assert health.status is DRAINING
     assert health.route(START + HOLD) is Route.BACKLOG
+
+
+@pytest.mark.rule("S12", "G2")
+def test_path_becomes_healthy_if_two_peeks_take_longer_than_the_hold() -> None:
+    health = holding()
+
+    peek(health, START + 2 * HOLD)
+    assert health.status is DRAINING
+    assert health.route(START + 2 * HOLD) is Route.BACKLOG  # a send does not wait any longer
+    peek(health, START + 4 * HOLD)
+
+    assert health.status is HEALTHY
+
+
+@pytest.mark.rule("S12")
+def test_send_between_two_slow_peeks_is_not_passed() -> None:
+    health = holding()
+    peek(health, START + 2 * HOLD)
+    with InFlightSend(health, RLock()):
+        pass
+
+    peek(health, START + 4 * HOLD)
+
+    assert health.status is DRAINING
+    assert health.hold_until is None
 
 
 @pytest.mark.rule("S12")

@@ -7,7 +7,7 @@ rolled back, and then memory and disk differ. A new database on the same file ha
 import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pairbus.emulator.storage.lock import StoreLock
 from pairbus.emulator.storage.schema import prepare
@@ -23,6 +23,12 @@ class StoreFailed(StateError):
     """The file could not be read or written. Uncommitted changes are lost."""
 
 
+class Lock(Protocol):
+    """Exclusive use of a file."""
+
+    def release(self) -> None: ...
+
+
 def fetch_all(cursor: sqlite3.Cursor) -> list[Any]:
     return cursor.fetchall()
 
@@ -34,19 +40,28 @@ class Database:
     see all earlier writes, committed or not.
     """
 
-    def __init__(self, path: Path | str, on_failure: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        on_failure: Callable[[], None],
+        *,
+        connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
+        lock: Callable[[Path | str], Lock] = StoreLock,
+    ) -> None:
         """Open the file, and create it if it is missing.
 
-        `on_failure` is called once, during the call that fails. Raises StateError if another
-        database has the file open, and StoreFailed if it cannot be opened.
+        `on_failure` is called once, during the call that fails. `connect` and `lock` open and lock
+        the file. Raises StateError if another database has the file open, and StoreFailed if it
+        cannot be opened.
         """
         self._path = path
+        self._open = connect
         self._on_failure = on_failure
         self.failure: StoreFailed | None = None
         self._inserts: list[Row] = []
         self._deletes: list[tuple[int]] = []
         self._in_transaction = False
-        self._lock = StoreLock(path)
+        self._lock = lock(path)
         try:
             self.connection = self._connect()
         except sqlite3.Error as exc:
@@ -55,7 +70,7 @@ class Database:
             raise self.failure from exc
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        connection = self._open(self._path, isolation_level=None, check_same_thread=False)
         try:
             prepare(connection)
         except BaseException:

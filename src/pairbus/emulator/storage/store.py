@@ -22,13 +22,19 @@ MeterRow = tuple[str, str, int, int, int, int]
 class Store:
     """The tables of a namespace. Used by one thread. Every call raises StoreFailed once one has."""
 
-    def __init__(self, path: Path | str, *, on_failure: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        on_failure: Callable[[], None] = lambda: None,
+        open_database: Callable[[Path | str, Callable[[], None]], Database] = Database,
+    ) -> None:
         """Open the file, and create it if it is missing.
 
         `on_failure` is called once, during the call that fails. Raises StateError if another store
         has the file open, and StoreFailed if it cannot be opened.
         """
-        self._database = Database(path, on_failure)
+        self._database = open_database(path, on_failure)
         self.entities = EntityTable(self._database)
         self.messages = MessageTable(self._database)
         self.session_states = SessionStateTable(self._database)

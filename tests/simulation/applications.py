@@ -1,0 +1,252 @@
+"""Applications: processes that pair two namespaces and send messages, with the real pairing."""
+
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+
+from pairbus.amqp.client import ClientOptions
+from pairbus.errors import MessageTooLargeForBacklog, SenderInUse, SendOutcome, SendUnavailable
+from pairbus.events import BacklogQueuePulled, Event, PathStatus, StateChanged
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.client import PairedClient
+from pairbus.pairing.namespaces import NamespaceId
+from pairbus.pairing.plan import PairingPlan
+from pairbus.pairing.usage import PairingUsage
+from pairbus.servicebus import conditions
+from tests.simulation.driver import SimulatedDriver
+from tests.simulation.journal import Journal, MessageRecord, id_of
+from tests.simulation.plan import Plan, PlannedSend
+from tests.simulation.scheduler import Machine, Process
+from tests.simulation.sdk import SdkClient, SdkSender
+from tests.simulation.world import World
+
+MAX_TRIES = 60
+TOLERANCE_S = 1.0
+"""A call may take this much longer than its timeout (docs/guarantees.md)."""
+
+
+class Application:
+    """A process that sends messages, with several callers. It starts again after it was killed."""
+
+    def __init__(
+        self,
+        world: World,
+        plan: Plan,
+        number: int,
+        journal: Journal,
+        primary: ClientOptions,
+        secondary: ClientOptions,
+        backlog_queues: tuple[str, ...],
+        *,
+        ledger: str | None = None,
+    ) -> None:
+        self.world = world
+        self.plan = plan
+        self.number = number
+        self.journal = journal
+        self.machine = Machine(
+            f"sender{number}", offset_s=-plan.clock_offset_s, rate=plan.clock_rate
+        )
+        self.frozen_s = 0.0
+        """The time for which the process was frozen so far."""
+        self.states_seen: set[str] = set()
+        self._primary, self._secondary = primary, secondary
+        self._queues = backlog_queues
+        self._ledger = ledger
+        self._starts = 0
+        self._todo = [
+            [send for send in plan.sends if send.process == number and send.caller == caller]
+            for caller in range(plan.callers)
+        ]
+        self._active = 0
+        self.process: Process
+        self.paired: PairedClient | None = None
+
+    @property
+    def done(self) -> bool:
+        """True if all messages were sent or given up."""
+        return self.process.alive and self._active == 0
+
+    def start(self) -> None:
+        self._starts += 1
+        process = self.process = self.world.process(f"sender{self.number}", self.machine)
+        self._active = self.plan.callers
+        process.spawn(self._main)
+
+    def kill(self, *, silent: bool) -> None:
+        self.world.kill(self.process, silent=silent)
+        self.paired = None
+
+    def _main(self) -> None:
+        plan, process, world = self.plan, self.process, self.world
+        options = SendAvailabilityOptions(
+            backlog_queue_count=plan.backlog_queues,
+            failover_interval=timedelta(seconds=plan.failover_interval_s),
+            ping_primary_interval=timedelta(seconds=plan.ping_interval_s),
+            failback="after-drain" if plan.after_drain else "immediate",
+            failback_hold=timedelta(seconds=plan.hold_s),
+            operation_timeout=timedelta(seconds=plan.operation_timeout_s),
+            backlog_cool_down=timedelta(seconds=plan.cool_down_s),
+            check_duplicate_detection=False,
+            on_event=self._on_event,
+        )
+        primary = SdkClient(process, self._primary, self._on_primary_call, retries=plan.retries)
+        secondary = SdkClient(process, self._secondary, lambda sender: None, retries=plan.retries)
+        primary.hooks.append(self._on_transfer)
+        secondary.hooks.append(self._on_transfer)
+        pairing = PairingPlan(
+            options=options,
+            primary=primary,
+            secondary=secondary,
+            primary_id=NamespaceId("primary.simulation", 5672),
+            secondary_id=NamespaceId("secondary.simulation", 5672),
+            owns_secondary=False,
+            paths=self._queues,
+            random=Random(world.random.random()),
+            usage=None
+            if self._ledger is None
+            else PairingUsage(self._ledger, "primary.simulation", "secondary.simulation"),
+        )
+        paired = PairedClient(pairing, self._queues, SimulatedDriver(world.scheduler))
+        self.paired = paired
+        for caller, sends in enumerate(self._todo):
+            process.spawn(lambda c=caller, s=sends: self._call(paired, c, s), f"caller{caller}")  # type: ignore[misc]
+
+    # What the pairing does.
+
+    def statuses(self) -> dict[str, PathStatus]:
+        if self.paired is None:
+            return {}
+        paths = self.paired._pairing._paths
+        return {name: path.health.status for name, path in paths.items()}
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, StateChanged):
+            self.world.trace(
+                self.process.name,
+                f"{event.path}: {event.from_state.value} -> {event.to_state.value}",
+            )
+            self.states_seen.add(event.to_state.value)
+        else:
+            self.world.trace(self.process.name, type(event).__name__)
+        if (
+            isinstance(event, BacklogQueuePulled)
+            and getattr(event.cause, "_condition", None) == conditions.NOT_ALLOWED
+        ):
+            self.journal.violate("S4", f"{event.queue} was pulled for a message that was refused")
+
+    def _on_primary_call(self, sender: SdkSender) -> None:
+        """Check that nothing but pings is sent to a path in failover."""
+        status = self.statuses().get(sender.path)
+        if status in (PathStatus.FAILOVER, PathStatus.DRAINING):
+            self.journal.violate(
+                "S4", f"{self.process.name} calls the primary for {sender.path} in {status.value}"
+            )
+
+    def _on_transfer(self, sender: SdkSender, payloads: list[bytes], accepted: bool) -> None:
+        host = sender.fully_qualified_namespace.partition(".")[0]
+        ids = [id_of(payload) for payload in payloads]
+        for id in ids:
+            record = self.journal.messages.get(id)
+            if record is not None and accepted:
+                record.accepted += 1
+            elif record is not None:
+                record.transfers += 1
+        self.world.trace(
+            self.process.name,
+            f"{'accepted' if accepted else 'sends'} {' '.join(ids)} at {host}/{sender.path}",
+        )
+
+    # What the callers do.
+
+    def _call(self, paired: PairedClient, caller: int, sends: list[PlannedSend]) -> None:
+        scheduler, process = self.world.scheduler, self.process
+        senders: dict[str, Any] = {}
+        while sends:
+            send = sends[0]
+            if send.at > scheduler.now:
+                scheduler.current_task().wait((send.at - scheduler.now) * process.machine.rate)
+            sends.pop(0)  # a process that is killed now does not send it again
+            if send.path not in senders:
+                senders[send.path] = paired.get_queue_sender(send.path)
+            self._send(senders[send.path], send)
+        self._active -= 1
+
+    def _send(self, sender: Any, send: PlannedSend) -> None:
+        journal, process = self.journal, self.process
+        # Another process knows nothing of the failover, so the order ends with the process.
+        session = None if send.session is None else f"{send.session}-{self._starts}"
+        records = {}
+        for id in send.ids:
+            records[id] = journal.messages[id] = MessageRecord(
+                id, send.path, session, process.name, journal.next_event()
+            )
+        gives_up = send.is_refused or int(send.ids[0][1:]) % 5 == 0
+        tries = 0
+        while records:
+            messages = [_message(id, session) for id in records]
+            began, frozen_s = process.monotonic(), self.frozen_s
+            self.world.trace(process.name, f"calls send {' '.join(records)} {send.path} {session}")
+            try:
+                sender.send_messages(messages if len(messages) > 1 else messages[0])
+            except Exception as exc:  # noqa: BLE001  an application handles any error
+                self._check_duration(began, frozen_s, send)
+                self.world.trace(process.name, f"failed {' '.join(records)}: {_short(exc)}")
+                self._record_failure(records, exc)
+            else:
+                self._check_duration(began, frozen_s, send)
+                self.world.trace(process.name, f"acknowledged {' '.join(records)}")
+                self._acknowledge(list(records.values()), records)
+            tries += 1
+            if not records or gives_up or tries > MAX_TRIES:
+                break
+            self.world.scheduler.current_task().wait(1.0 + self.world.random.random())
+        if records and not gives_up:
+            journal.violate("liveness", f"{' '.join(records)} could not be sent in {tries} calls")
+
+    def _acknowledge(
+        self, acknowledged: list[MessageRecord], records: dict[str, MessageRecord]
+    ) -> None:
+        for record in acknowledged:
+            record.acknowledged = self.journal.next_event()
+            del records[record.id]
+
+    def _record_failure(self, records: dict[str, MessageRecord], error: Exception) -> None:
+        ids = list(records)
+        if isinstance(error, SendUnavailable) and error.messages:
+            for outcome in error.messages:
+                record = records[ids[outcome.position]]
+                if outcome.outcome is SendOutcome.STORED:
+                    self._acknowledge([record], records)
+                elif outcome.outcome is SendOutcome.NOT_SENT:
+                    record.not_sent += 1
+                else:
+                    record.unknown += 1
+        elif isinstance(error, MessageTooLargeForBacklog | SenderInUse):
+            for record in records.values():
+                record.not_sent += 1
+        else:
+            for record in records.values():
+                record.unknown += 1
+
+    def _check_duration(self, began: float, frozen_s: float, send: PlannedSend) -> None:
+        took_s = self.process.monotonic() - began - (self.frozen_s - frozen_s)
+        limit_s = self.plan.operation_timeout_s + TOLERANCE_S
+        if took_s > limit_s:
+            self.journal.violate(
+                "S2a", f"the call for {' '.join(send.ids)} took {took_s:.2f} s, not {limit_s:.2f} s"
+            )
+
+
+def _message(id: str, session: str | None) -> ServiceBusMessage:
+    message = ServiceBusMessage(f"body of {id}", session_id=session)
+    properties = message.raw_amqp_message.properties
+    assert properties is not None
+    properties.message_id = id  # the SDK itself refuses a long id
+    return message
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:160]}"

@@ -1,0 +1,136 @@
+"""The checks at the end of a simulation, by message id."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pairbus.amqp.sections import Message
+from tests.simulation.journal import Journal, MessageRecord
+from tests.simulation.namespace import SimulatedNamespace
+from tests.simulation.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCopy:
+    """A copy of a message in a queue."""
+
+    id: str
+    sequence: int
+    session: str | None
+    body: bytes
+    enqueued_ms: int
+    reason: str | None = None
+    """The reason of a dead letter."""
+
+
+def contents(
+    namespace: SimulatedNamespace, path: str, *, dead_letters: bool = False
+) -> list[StoredCopy]:
+    """Return the messages of a queue, or its dead letters, in the order of the queue."""
+    entity = namespace.runtime.entities.find(path)
+    if entity is None:
+        return []
+    message_queue = entity.dead_letters if dead_letters else entity.queue
+    copies = []
+    for stored in namespace.runtime.store.messages.all_after(message_queue.id, 0, 100_000):
+        message = Message.parse(stored.rest)
+        properties = message.read_properties()
+        reason = message.read_application_properties().get("DeadLetterReason")
+        copies.append(
+            StoredCopy(
+                str(properties.message_id),
+                stored.sequence,
+                properties.group_id,
+                bytes(message.body),
+                stored.enqueued_ms,
+                None if reason is None else str(reason),
+            )
+        )
+    return copies
+
+
+def check_messages(
+    plan: Plan,
+    journal: Journal,
+    primary: SimulatedNamespace,
+    secondary: SimulatedNamespace,
+    backlog_queues: tuple[str, ...],
+    received: dict[str, dict[int, StoredCopy]],
+) -> None:
+    """Compare what applications were told with what the namespaces hold, and with what consumers
+    have received: by queue and sequence number."""
+    delivered: dict[str, list[tuple[str, StoredCopy]]] = defaultdict(list)
+    for number in range(plan.paths):
+        path = f"queue{number}"
+        copies = {copy.sequence: copy for copy in contents(primary, path)}
+        for copy in (received.get(path, {}) | copies).values():
+            delivered[copy.id].append((path, copy))
+    stored: dict[str, list[StoredCopy]] = defaultdict(list)
+    for path in backlog_queues:
+        for copy in contents(secondary, path):
+            stored[copy.id].append(copy)
+        for copy in contents(secondary, path, dead_letters=True):
+            if copy.reason is None:
+                journal.violate("X1", f"{copy.id} was dead-lettered without a reason")
+            stored[copy.id].append(copy)
+    for record in journal.messages.values():
+        _check_message(plan, journal, record, delivered[record.id], stored[record.id])
+    for id in {*delivered, *stored} - set(journal.messages):
+        if delivered[id] or stored[id]:
+            journal.violate("X1", f"{id} was never sent by an application")
+    if plan.after_drain:
+        _check_order(journal, delivered)
+
+
+def _check_message(
+    plan: Plan,
+    journal: Journal,
+    record: MessageRecord,
+    delivered: list[tuple[str, StoredCopy]],
+    stored: list[StoredCopy],
+) -> None:
+    id = record.id
+    if record.acknowledged is not None and not delivered and not stored:
+        journal.violate("X1", f"{id} was acknowledged and is lost")
+    if (delivered or stored) and record.not_sent and not (record.acknowledged or record.unknown):
+        journal.violate("S5", f"{id} was reported as not sent, and was sent")
+    for path, copy in delivered:
+        if path != record.path:
+            journal.violate("Y4", f"{id} was sent to {record.path} and delivered to {path}")
+        if f"body of {id}".encode() not in copy.body:
+            journal.violate("S6", f"{id} has another body: {copy.body!r}")
+        if copy.session != record.session:
+            journal.violate("S6", f"{id} has session {copy.session}, not {record.session}")
+    copies = len(delivered) + len(stored)
+    if copies < 2:
+        return
+    if plan.duplicate_detection and len(delivered) > 1:
+        journal.violate("X2", f"{id} was delivered {len(delivered)} times despite detection")
+    unanswered = record.transfers - record.accepted
+    if record.accepted > 1 and not unanswered:
+        journal.violate("X2", f"{id} was accepted {record.accepted} times without a lost answer")
+    forwarded = journal.forwards.get(id, 0)
+    if copies > record.transfers + max(0, forwarded - 1):
+        journal.violate("X2", f"{id} has {copies} copies, and was sent less often")
+    if not plan.faults:
+        journal.violate("X2", f"{id} has {copies} copies without any fault")
+
+
+def _check_order(journal: Journal, delivered: dict[str, list[tuple[str, StoredCopy]]]) -> None:
+    """Check that the first copies of each session are in the order in which they were sent."""
+    sessions: dict[tuple[str, str], list[MessageRecord]] = defaultdict(list)
+    for record in journal.messages.values():
+        if record.session is not None and record.acknowledged is not None and delivered[record.id]:
+            sessions[record.path, record.session].append(record)
+    for (path, session), records in sessions.items():
+        records.sort(key=lambda record: record.begun)
+        for before, after in pairwise(records):
+            assert before.acknowledged is not None
+            if before.acknowledged > after.begun:
+                continue  # sent in one call, or at the same time
+            first = min(copy.sequence for _, copy in delivered[before.id])
+            second = min(copy.sequence for _, copy in delivered[after.id])
+            if first > second:
+                journal.violate(
+                    "Y10", f"{after.id} passed {before.id} in session {session} of {path}"
+                )

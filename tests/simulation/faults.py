@@ -1,0 +1,303 @@
+"""Breaks the parts of a simulated world as a plan says, and mends them."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from pairbus.emulator.faults import Fault as EmulatorFault
+from tests.simulation.applications import Application
+from tests.simulation.namespace import SimulatedNamespace
+from tests.simulation.plan import Fault
+from tests.simulation.scheduler import Process
+from tests.simulation.spark import SimulatedSyphon
+from tests.simulation.world import World
+
+EMULATOR_FAULTS = {
+    "lose-answers": "lose-answer",
+    "detach": "detach",
+    "throttle": "throttle",
+    "internal-error": "internal-error",
+    "disable": "disable",
+}
+RESTART_CHECK_S = 1.0
+
+
+class FaultInjector:
+    """Begins and ends the faults of a plan."""
+
+    def __init__(
+        self,
+        world: World,
+        primary: SimulatedNamespace,
+        secondary: SimulatedNamespace,
+        applications: list[Application],
+        syphons: list[SimulatedSyphon],
+    ) -> None:
+        self._world = world
+        self._primary, self._secondary = primary, secondary
+        self._applications = applications
+        self._syphons = syphons
+        self.counts: Counter[str] = Counter()
+        self.coverage: Counter[tuple[str, str]] = Counter()
+        """The kinds of faults by the states of paths at their beginning."""
+        self._undo: list[Callable[[], None]] = []
+        self._healed = False
+
+    def schedule(self, faults: tuple[Fault, ...]) -> None:
+        for fault in faults:
+            self._world.scheduler.call_at(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+
+    def heal(self) -> None:
+        """Mend everything, and start what is down."""
+        self._healed = True
+        self._world.trace("world", "heals")
+        undo, self._undo = self._undo, []
+        for function in undo:
+            function()
+        for namespace in (self._primary, self._secondary):
+            namespace.process.thaw()
+            namespace.disk.fail_commits, namespace.disk.full = 0, False
+            namespace.start()
+            namespace.runtime.faults.clear()
+        for one, other in self._pairs():
+            self._world.network.heal(one, other)
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        clients = [a.machine.name for a in self._applications]
+        clients += [s.machine.name for s in self._syphons]
+        hosts = (self._primary.machine.name, self._secondary.machine.name)
+        return [(client, host) for client in clients for host in hosts]
+
+    def supervise(self) -> None:
+        """Start namespaces again that stopped because their disk failed."""
+        for namespace in (self._primary, self._secondary):
+            if self._healed and not namespace.process.alive:
+                namespace.start()
+        if self._healed:
+            self._world.scheduler.call_later(RESTART_CHECK_S, self.supervise)
+
+    def _begin(self, fault: Fault) -> None:
+        begin = getattr(self, "_" + fault.kind.replace("-", "_"), None)
+        prefix, _, rest = fault.kind.partition("-")
+        namespace = {"primary": self._primary, "secondary": self._secondary}.get(prefix)
+        self._world.trace("fault", str(fault))
+        states = {
+            status.value for each in self._applications for status in each.statuses().values()
+        }
+        end: Callable[[], None] | None
+        if begin is not None:
+            end = begin(fault)
+        elif namespace is not None:
+            end = self._break_namespace(namespace, rest)
+        else:
+            raise AssertionError(fault.kind)
+        if end is None:
+            return
+        self.counts[fault.kind] += 1
+        self.coverage.update((fault.kind, state) for state in states or {"none"})
+        ended = False
+
+        def end_once() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                end()
+
+        self._undo.append(end_once)
+        self._world.scheduler.call_later(fault.seconds, end_once)
+
+    # Namespaces.
+
+    def _break_namespace(
+        self, namespace: SimulatedNamespace, kind: str
+    ) -> Callable[[], None] | None:
+        if not namespace.process.alive:
+            return None
+        if kind == "crash" and self._world.random.random() < 0.5:
+            return self._crash_at_commit(namespace)
+        if kind in ("crash", "silent-crash"):
+            namespace.crash(silent=kind == "silent-crash")
+            return namespace.start
+        if kind == "freeze":
+            process = namespace.process
+            process.freeze()
+            return process.thaw
+        if kind == "disk":
+            if self._world.random.random() < 0.3:
+                namespace.disk.full = True
+            else:
+                namespace.disk.fail_commits = 1
+
+            def repair() -> None:
+                namespace.disk.full, namespace.disk.fail_commits = False, 0
+                namespace.start()
+
+            return repair
+        fault = EmulatorFault(
+            EMULATOR_FAULTS[kind], count=None if kind in ("throttle", "disable") else 3
+        )
+        faults = namespace.runtime.faults
+        faults.add(fault)
+        return lambda: faults.remove(fault)
+
+    def _crash_at_commit(self, namespace: SimulatedNamespace) -> Callable[[], None]:
+        """Kill a namespace during its next commit."""
+        namespace.disk.fail_commits = 1
+
+        def restart() -> None:
+            namespace.disk.fail_commits = 0
+            namespace.start()
+
+        return restart
+
+    # The network.
+
+    def _cut(self, fault: Fault) -> Callable[[], None] | None:
+        connection = self._world.network.random_connection()
+        if connection is None:
+            return None
+        connection.cut()
+        return lambda: None
+
+    def _silence(self, fault: Fault) -> Callable[[], None] | None:
+        connection = self._world.network.random_connection()
+        if connection is None:
+            return None
+        ends = [connection.client, connection.server]
+        for end in self._world.random.sample(ends, self._world.random.choice((1, 2))):
+            connection.silence(end)
+        return lambda: None
+
+    def _slow_network(self, fault: Fault) -> Callable[[], None] | None:
+        conditions = [self._world.network.conditions(one, other) for one, other in self._pairs()]
+        for each in conditions:
+            each.max_delay_s = self._world.random.choice((0.05, 0.3, 1.0))
+
+        def restore() -> None:
+            for each in conditions:
+                each.max_delay_s = self._world.network.max_delay_s
+
+        return restore
+
+    def _partition(self, client: str, host: str) -> Callable[[], None]:
+        self._world.network.partition(client, host, silent=self._world.random.random() < 0.7)
+        return lambda: self._world.network.heal(client, host)
+
+    def _partition_sender_primary(self, fault: Fault) -> Callable[[], None]:
+        application = self._applications[fault.number % len(self._applications)]
+        return self._partition(application.machine.name, self._primary.machine.name)
+
+    def _partition_sender_secondary(self, fault: Fault) -> Callable[[], None]:
+        application = self._applications[fault.number % len(self._applications)]
+        return self._partition(application.machine.name, self._secondary.machine.name)
+
+    def _partition_syphon_primary(self, fault: Fault) -> Callable[[], None]:
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        return self._partition(syphon.machine.name, self._primary.machine.name)
+
+    def _partition_syphon_secondary(self, fault: Fault) -> Callable[[], None]:
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        return self._partition(syphon.machine.name, self._secondary.machine.name)
+
+    # Senders.
+
+    def _sender_kill(self, fault: Fault) -> Callable[[], None] | None:
+        application = self._applications[fault.number % len(self._applications)]
+        if not application.process.alive:
+            return None
+        application.kill(silent=fault.number % 2 == 0)
+        return application.start
+
+    def _sender_freeze(self, fault: Fault) -> Callable[[], None] | None:
+        application = self._applications[fault.number % len(self._applications)]
+        process = application.process
+        if not process.alive or process.frozen:
+            return None
+        process.freeze()
+        began = self._world.scheduler.now
+
+        def thaw() -> None:
+            application.frozen_s += self._world.scheduler.now - began
+            process.thaw()
+
+        return thaw
+
+    # Syphons.
+
+    def _syphon_kill(self, fault: Fault) -> Callable[[], None] | None:
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        if not syphon.process.alive:
+            return None
+        syphon.kill(silent=fault.number % 2 == 0)
+        return syphon.start
+
+    def _syphon_freeze(self, fault: Fault) -> Callable[[], None] | None:
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        return self._freeze(syphon.process)
+
+    def _freeze(self, process: Process) -> Callable[[], None] | None:
+        if not process.alive or process.frozen:
+            return None
+        process.freeze()
+        return process.thaw
+
+    def _busy_worker(self, kind: str, number: int) -> Process | None:
+        syphon = self._syphons[number % len(self._syphons)]
+        busy = [
+            worker.process
+            for worker in syphon.workers
+            if worker.kind == kind and worker.process.alive and worker.job is not None
+        ]
+        return self._world.random.choice(busy) if busy else None
+
+    def _kill_worker(self, kind: str, fault: Fault) -> Callable[[], None] | None:
+        """Kill a worker that is busy, as soon as there is one."""
+        deadline = self._world.scheduler.now + fault.seconds + 10
+
+        def kill() -> None:
+            process = self._busy_worker(kind, fault.number)
+            if process is not None:
+                delay = self._world.random.random() * self._world.random.choice((0.02, 0.1, 0.5))
+                self._world.scheduler.call_later(delay, lambda: self._world.kill(process))
+            elif self._world.scheduler.now < deadline and not self._healed:
+                self._world.scheduler.call_later(0.02, kill)
+
+        kill()
+        return lambda: None
+
+    def _reader_kill(self, fault: Fault) -> Callable[[], None] | None:
+        return self._kill_worker("reader", fault)
+
+    def _writer_kill(self, fault: Fault) -> Callable[[], None] | None:
+        return self._kill_worker("writer", fault)
+
+    def _writer_freeze(self, fault: Fault) -> Callable[[], None] | None:
+        """Freeze a writer that is busy, as soon as there is one."""
+        frozen: list[Process] = []
+        deadline = self._world.scheduler.now + fault.seconds
+
+        def freeze() -> None:
+            process = self._busy_worker("writer", fault.number)
+            if process is not None and not process.frozen:
+                delay = self._world.random.random() * self._world.random.choice((0.02, 0.1, 0.5))
+
+                def freeze_now() -> None:
+                    process.freeze()
+                    frozen.append(process)
+                    self._world.scheduler.call_later(fault.seconds + 10, process.thaw)
+
+                self._world.scheduler.call_later(delay, freeze_now)
+            elif self._world.scheduler.now < deadline and not self._healed:
+                self._world.scheduler.call_later(0.02, freeze)
+
+        freeze()
+        return lambda: None
+
+    def _task_late(self, fault: Fault) -> Callable[[], None] | None:
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        syphon.late_s = fault.seconds
+        return lambda: None
+
+    def _task_twice(self, fault: Fault) -> Callable[[], None] | None:
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        syphon.runs_twice = True
+        return lambda: None

@@ -1,0 +1,61 @@
+"""What applications were told, by message id: the truth that the checks compare with."""
+
+from dataclasses import dataclass, field
+
+from pairbus.amqp.sections import Message
+
+
+@dataclass(slots=True)
+class MessageRecord:
+    """A message that an application sent, and what it was told."""
+
+    id: str
+    path: str
+    session: str | None
+    process: str
+    begun: int = 0
+    """The number of the event at which the first call began."""
+    acknowledged: int | None = None
+    """The number of the event at which a call succeeded; None: none has."""
+    unknown: int = 0
+    """Calls after which it is not known whether the message was sent."""
+    not_sent: int = 0
+    """Calls that said that the message was not sent."""
+    transfers: int = 0
+    """Transfers by the SDK, to the primary and to the backlog."""
+    accepted: int = 0
+    """Transfers that a namespace accepted."""
+
+
+@dataclass(slots=True)
+class Violation:
+    """A promise that was broken."""
+
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
+
+
+@dataclass(slots=True)
+class Journal:
+    """All messages of a simulation, and the violations that were noticed while it ran."""
+
+    messages: dict[str, MessageRecord] = field(default_factory=dict)
+    violations: list[Violation] = field(default_factory=list)
+    forwards: dict[str, int] = field(default_factory=dict)
+    """Transfers by syphons, by message id."""
+    _count: int = 0
+
+    def next_event(self) -> int:
+        self._count += 1
+        return self._count
+
+    def violate(self, rule: str, text: str) -> None:
+        self.violations.append(Violation(rule, text))
+
+
+def id_of(payload: bytes) -> str:
+    """Return the id of an encoded message."""
+    return str(Message.parse(payload).read_properties().message_id)

@@ -1,0 +1,53 @@
+"""Compares the usage ledgers of a simulation with the meters of its namespaces."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from pairbus.usage.operations import OperationKind
+from tests.simulation.journal import Journal
+from tests.simulation.namespace import SimulatedNamespace
+from tests.simulation.plan import Plan
+
+LOSES_RECORDS = ("kill", "task-twice", "crash", "disk")
+"""Parts of the names of faults after which records or counts may be missing: a killed process
+loses what it did not write, and a killed namespace counts no receive that it had begun."""
+KINDS = ("send", "receive", "complete", "abandon", "dead-letter", "renew", "peek")
+
+
+def is_comparable(plan: Plan) -> bool:
+    """Return whether the ledger of a plan can be compared."""
+    return plan.with_ledger and not any(
+        part in fault.kind for fault in plan.faults for part in LOSES_RECORDS
+    )
+
+
+def check_ledger(
+    journal: Journal, folder: str, primary: SimulatedNamespace, secondary: SimulatedNamespace
+) -> None:
+    """Check that a namespace has metered what the ledgers say that it answered, and no more than
+    was asked."""
+    answered: Counter[tuple[str, str]] = Counter()
+    asked: Counter[tuple[str, str]] = Counter()
+    for path in Path(folder).iterdir():
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            if "kind" not in record:
+                continue
+            kind = OperationKind(record["kind"]).metered.value
+            key = record["namespace"].partition(".")[0], kind
+            asked[key] += record["operations"]
+            if record["answered"]:
+                answered[key] += record["operations"]
+    for namespace in (primary, secondary):
+        metered: Counter[str] = Counter()
+        for (_, kind), reading in namespace.runtime.meter.readings().items():
+            metered[kind] += reading.operations
+        for kind in KINDS if namespace is secondary else ("send",):
+            key = namespace.name, kind
+            if not answered[key] <= metered[kind] <= asked[key]:
+                journal.violate(
+                    "C5",
+                    f"{namespace.name} metered {metered[kind]} of {kind}; the ledgers have "
+                    f"{answered[key]} answered and {asked[key]} in all",
+                )

@@ -1,0 +1,320 @@
+"""The plan of a simulation: everything that a seed decides before the world starts.
+
+A plan can be changed and run again, so a failing one can be shrunk: fewer faults, fewer messages.
+The world draws its own random numbers (delays, the order of events at one time) from the seed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import NamedTuple
+
+FAULT_KINDS = (
+    "primary-crash",
+    "primary-silent-crash",
+    "primary-freeze",
+    "primary-disk",
+    "primary-lose-answers",
+    "primary-detach",
+    "primary-throttle",
+    "primary-internal-error",
+    "primary-disable",
+    "secondary-crash",
+    "secondary-silent-crash",
+    "secondary-freeze",
+    "secondary-disk",
+    "secondary-lose-answers",
+    "secondary-detach",
+    "secondary-throttle",
+    "secondary-disable",
+    "cut",
+    "silence",
+    "slow-network",
+    "partition-sender-primary",
+    "partition-sender-secondary",
+    "partition-syphon-primary",
+    "partition-syphon-secondary",
+    "sender-kill",
+    "sender-freeze",
+    "syphon-kill",
+    "syphon-freeze",
+    "reader-kill",
+    "writer-kill",
+    "writer-freeze",
+    "task-late",
+    "task-twice",
+)
+OFTEN = (
+    "primary-disk",
+    "secondary-disk",
+    "secondary-lose-answers",
+    "slow-network",
+    "sender-freeze",
+    "syphon-kill",
+    "reader-kill",
+    "writer-kill",
+    "writer-freeze",
+    "writer-freeze",
+)
+"""Faults that happen more often, because few of them come at a moment at which they matter."""
+TASK_FAULTS = (
+    "partition-syphon-primary",
+    "partition-syphon-secondary",
+    "syphon-kill",
+    "syphon-freeze",
+    "reader-kill",
+    "writer-kill",
+    "writer-freeze",
+    "writer-freeze",
+    "task-late",
+    "task-twice",
+    "cut",
+)
+"""Faults of syphons and their tasks."""
+OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition-sender-primary")
+"""Faults after which senders fail over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that breaks at a time, for a time."""
+
+    at: float
+    kind: str
+    seconds: float
+    number: int
+    """Chooses among several targets."""
+
+    def __str__(self) -> str:
+        return f"at {self.at:.1f} s for {self.seconds:.1f} s: {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSend:
+    """One call of `send_messages` by an application."""
+
+    at: float
+    process: int
+    caller: int
+    path: str
+    ids: tuple[str, ...]
+    session: str | None
+    is_refused: bool = False
+    """The ids are so long that every queue refuses the messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that is decided before a simulation starts."""
+
+    seed: int
+    fault_phase_s: float
+    paths: int
+    backlog_queues: int
+    processes: int
+    callers: int
+    after_drain: bool
+    duplicate_detection: bool
+    failover_interval_s: float
+    ping_interval_s: float
+    operation_timeout_s: float
+    retries: int
+    """The retries of the SDK."""
+    cool_down_s: float
+    hold_s: float
+    lock_s: float
+    tier: str
+    slow_share: float
+    """The share of connections that are much slower than others."""
+    delay_s: float
+    """The longest delay of the network."""
+    clock_offset_s: float
+    clock_rate: float
+    once: bool
+    syphons: int
+    task_slots: int
+    with_ledger: bool
+    with_tokens: bool
+    with_consumer: bool
+    sends: tuple[PlannedSend, ...] = field(repr=False)
+    faults: tuple[Fault, ...] = field(repr=False)
+
+    @property
+    def messages(self) -> int:
+        return sum(len(send.ids) for send in self.sends)
+
+    def without(self, *, faults: set[int] | None = None, sends: set[int] | None = None) -> "Plan":
+        """Return a plan without some faults and sends, by their positions."""
+        return replace(
+            self,
+            faults=tuple(f for i, f in enumerate(self.faults) if i not in (faults or ())),
+            sends=tuple(s for i, s in enumerate(self.sends) if i not in (sends or ())),
+        )
+
+    def describe(self) -> str:
+        lines = [repr(self)]
+        lines += [f"fault {fault}" for fault in self.faults]
+        lines += [
+            f"send at {send.at:.1f} s by process {send.process}, caller {send.caller}: "
+            f"{', '.join(send.ids)} to {send.path}"
+            + ("" if send.session is None else f", session {send.session}")
+            for send in self.sends
+        ]
+        return "\n".join(lines)
+
+
+def make_plan(seed: int) -> Plan:
+    """Return the plan of a seed."""
+    random = Random(seed * 7919 + 17)
+    phase_s = random.choice((15.0, 30.0, 60.0))
+    paths = random.choice((1, 1, 2, 3))
+    processes = random.choice((1, 1, 1, 2))
+    callers = random.choice((1, 2, 3))
+    after_drain = random.random() < 0.6
+    session_share = random.choice((0.0, 0.5, 1.0)) if not after_drain else random.choice((0.7, 1.0))
+    plan = Plan(
+        seed=seed,
+        fault_phase_s=phase_s,
+        paths=paths,
+        backlog_queues=random.choice((1, 2, 2, 3, 4)),
+        processes=processes,
+        callers=callers,
+        after_drain=after_drain,
+        duplicate_detection=random.random() < 0.4,
+        failover_interval_s=random.choice((0.0, 0.0, 0.5, 2.0, 6.0)),
+        ping_interval_s=random.choice((1.0, 1.0, 2.0, 5.0)),
+        operation_timeout_s=random.choice((4.0, 8.0, 20.0)),
+        retries=random.choice((0, 1, 3)),
+        cool_down_s=random.choice((1.0, 5.0, 15.0)),
+        hold_s=random.choice((0.5, 1.0, 3.0, 3.0)),
+        lock_s=random.choice((5.0, 8.0, 15.0)),
+        tier=random.choice(("unlimited", "unlimited", "standard", "throttled", "premium")),
+        slow_share=random.choice((0.0, 0.0, 0.15)),
+        delay_s=random.choice((0.003, 0.003, 0.03, 0.15)),
+        clock_offset_s=random.choice((0.0, 0.0, 0.5, -0.5, 2.0, -2.0)),
+        clock_rate=random.choice((1.0, 1.0, 1.001, 0.999)),
+        once=random.random() < 0.4,
+        syphons=random.choice((1, 1, 1, 2)),
+        task_slots=random.choice((1, 2, 4)),
+        with_ledger=random.random() < 0.2,
+        with_tokens=random.random() < 0.2,
+        with_consumer=random.random() < 0.3,
+        sends=(),
+        faults=(),
+    )
+    focus = random.choice((None, None, _focus_on_failback, _focus_on_tasks))
+    return _unfocused(plan, random, session_share) if focus is None else focus(plan, random)
+
+
+def _unfocused(plan: Plan, random: Random, session_share: float) -> Plan:
+    """Return a plan with an outage of the primary and further faults of some kinds during the
+    outage and the drain after it. Each seed turns the other kinds off (swarm testing)."""
+    phase_s = plan.fault_phase_s
+    kinds = random.sample((*FAULT_KINDS, *OFTEN), random.randrange(1, 7))
+    start = end = 0.0
+    faults = []
+    if random.random() < 0.85:
+        start = random.uniform(0.0, 0.2) * phase_s
+        outage = _outage(random, start, random.uniform(0.2, 0.6) * phase_s)
+        end = outage.at + outage.seconds
+        faults.append(outage)
+    faults += _faults(random, kinds, start, phase_s, random.randrange(0, 8))
+    stream = Stream(random.choice((0.0, 0.5, 0.9)), end, random.choice((2.0, 8.0, 25.0)))
+    count = random.randrange(10, 61)
+    sends = _sends(plan, random, session_share, stream, count)
+    return replace(plan, sends=sends, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def _focus_on_failback(plan: Plan, random: Random) -> Plan:
+    """Return a plan with a stream of one session while its path fails back, over a slow network."""
+    outage = _outage(random, 2.0, random.uniform(4.0, 8.0))
+    end = outage.at + outage.seconds
+    plan = replace(
+        plan,
+        fault_phase_s=35.0,
+        after_drain=True,
+        backlog_queues=random.choice((3, 4)),
+        hold_s=3.0,
+        delay_s=random.choice((0.03, 0.08, 0.15)),
+        ping_interval_s=1.0,
+        failover_interval_s=0.0,
+        operation_timeout_s=8.0,
+        tier="unlimited",
+        once=False,
+    )
+    kinds = random.sample(FAULT_KINDS, 2)
+    faults = _faults(random, kinds, end, 30.0, random.choice((0, 0, 1, 2)))
+    sends = _sends(plan, random, 1.0, Stream(0.9, 3.0, 27.0), count=random.randrange(30, 61))
+    return replace(plan, sends=sends, faults=(outage, *faults))
+
+
+def _focus_on_tasks(plan: Plan, random: Random) -> Plan:
+    """Return a plan in which the tasks of syphons fail while they drain, with short locks."""
+    outage = _outage(random, 1.0, random.uniform(8.0, 14.0))
+    end = outage.at + outage.seconds
+    plan = replace(
+        plan,
+        fault_phase_s=45.0,
+        lock_s=5.0,
+        delay_s=random.choice((0.003, 0.03, 0.15)),
+        failover_interval_s=0.0,
+        operation_timeout_s=8.0,
+    )
+    kinds = random.sample(TASK_FAULTS, 3)
+    faults = _faults(random, kinds, end, end + 15.0, random.randrange(2, 7))
+    sends = _sends(plan, random, random.choice((0.5, 1.0)), Stream(0.8, 1.0, 12.0), count=40)
+    return replace(plan, sends=sends, faults=(outage, *faults))
+
+
+def _outage(random: Random, at: float, seconds: float) -> Fault:
+    return Fault(at, random.choice(OUTAGES), seconds, random.randrange(1000))
+
+
+def _faults(
+    random: Random, kinds: Sequence[str], start: float, end: float, count: int
+) -> tuple[Fault, ...]:
+    faults = [
+        Fault(
+            random.uniform(start, end),
+            random.choice(kinds),
+            random.choice((0.3, 2.0, 5.0, 15.0)) * random.uniform(0.5, 1.5),
+            random.randrange(1000),
+        )
+        for _ in range(count)
+    ]
+    return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+class Stream(NamedTuple):
+    """A part of the messages is sent by one caller to one path, in one session."""
+
+    share: float
+    at: float
+    seconds: float
+
+
+def _sends(
+    plan: Plan, random: Random, session_share: float, stream: Stream, count: int
+) -> tuple[PlannedSend, ...]:
+    """Return the calls of the applications, with this number of messages."""
+    sends: list[PlannedSend] = []
+    batch_share = random.choice((0.0, 0.1, 0.4))
+    refused_share = random.choice((0.0, 0.0, 0.15))
+    planned = 0
+    while planned < count:
+        process, caller = random.randrange(plan.processes), random.randrange(plan.callers)
+        path = f"queue{random.randrange(plan.paths)}"
+        number = random.randrange(2)
+        at = random.uniform(0.0, plan.fault_phase_s * 1.1)
+        if random.random() < stream.share:
+            process, caller, path, number = 0, 0, "queue0", 0
+            at = stream.at + random.random() * stream.seconds
+        session = f"s{process}{caller}{number}" if random.random() < session_share else None
+        size = random.randrange(2, 5) if random.random() < batch_share else 1
+        ids = tuple(f"m{planned + number}" for number in range(size))
+        planned += size
+        is_refused = random.random() < refused_share
+        if is_refused:
+            ids = tuple(id + "-" * 200 for id in ids)
+        sends.append(PlannedSend(at, process, caller, path, ids, session, is_refused))
+    return tuple(sorted(sends, key=lambda send: send.at))

@@ -1,0 +1,320 @@
+"""The Azure SDK, as far as a pairing notices it: senders and receivers with the SDK's habits.
+
+They speak AMQP to the emulator over the simulated network, with pairbus's own client. From the
+SDK they have: a connection for each sender, opened by the first call; retries with growing pauses;
+no time limit for the handshake or for an answer; a send that is answered with *released* never
+returns; a link that ends during a send gives a connection error of unknown kind; errors by the
+tables of docs/failures.md. Messages, batches and exceptions are those of the real SDK.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from azure.servicebus import ServiceBusMessageBatch, TransportType
+from azure.servicebus import exceptions as sdk
+
+from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch
+from pairbus.amqp.client import Client, ClientOptions, Management, Sender
+from pairbus.amqp.sections import Message
+from pairbus.errors import (
+    AmqpError,
+    Busy,
+    ConnectionLost,
+    EntityDisabled,
+    EntityNotFound,
+    LinkLost,
+    MessageTooLarge,
+    NotAuthorized,
+    OperationTimeout,
+    QuotaExceeded,
+    StateError,
+)
+from pairbus.pairing.sdk import DATA_SECTION, CallInterrupted, encode, raw_message
+from pairbus.pairing.sdk_transfers import EncodedMessage, LinkDeliverySettleReason
+from pairbus.servicebus import annotations, conditions
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
+from pairbus.servicebus.ping import PING_CONTENT_TYPE
+from tests.simulation.scheduler import Process
+
+FOREVER_S = 1_000_000.0
+BACKOFF_S, MAX_BACKOFF_S = 0.8, 120.0
+"""The SDK's defaults."""
+ANSWERED = LinkDeliverySettleReason.DISPOSITION_RECEIVED
+
+TransferHook = Callable[["SdkSender", list[bytes], bool], None]
+"""Called with the messages of each transfer, before it, and again with True when it is accepted."""
+
+
+class SdkConfig:
+    """The private settings of a client that pairbus reads."""
+
+    use_tls = False
+    transport_type = TransportType.Amqp
+    ssl_context = None
+    connection_verify = None
+    http_proxy = None
+
+    def __init__(self, retries: int) -> None:
+        self.retry_total = retries
+
+
+class SdkClient:
+    """In the place of `ServiceBusClient`."""
+
+    def __init__(
+        self,
+        process: Process,
+        options: ClientOptions,
+        on_call: Callable[["SdkSender"], None],
+        *,
+        retries: int,
+    ) -> None:
+        """`on_call` is called when a sender is about to send messages that are no ping."""
+        self.process = process
+        self.options = options
+        self.on_call = on_call
+        self.fully_qualified_namespace = options.host
+        self._config = SdkConfig(retries)
+        self._handlers: set[Any] = set()
+        self.hooks: list[TransferHook] = []
+
+    def get_queue_sender(self, path: str, **options: Any) -> "SdkSender":
+        return SdkSender(self, path)
+
+    def get_queue_receiver(self, path: str, **options: Any) -> "SdkReceiver":
+        return SdkReceiver(self, path)
+
+    def close(self) -> None:
+        pass
+
+
+class _Link:
+    """The part that senders and receivers share."""
+
+    def __init__(self, client: SdkClient, path: str) -> None:
+        self._sdk_client = client
+        self._config = client._config
+        self._handler: Any = None
+        self.path = path
+        self.process = client.process
+        self.client = Client(client.options)
+        self.client_identifier = f"{client.process.name}-{path}"
+        self.fully_qualified_namespace = client.fully_qualified_namespace
+
+    _running = False
+
+    def _open(self) -> None:
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Close the socket at once, as the interruption of a call does."""
+        transport = self.client._transport
+        if transport is not None:
+            transport.close()
+
+    def close(self) -> None:
+        self.client.close(timeout_s=5)
+
+
+class _Frame:
+    def __init__(self) -> None:
+        self.frame = {"delivery_id": 1}
+
+
+class TransferRecord:
+    """In the place of the SDK's record of a message that it transfers."""
+
+    delivery = _Frame()
+
+    def __init__(self) -> None:
+        self.reason: Any = None
+
+
+class SdkSender(_Link):
+    """In the place of `ServiceBusSender`."""
+
+    def __init__(self, client: SdkClient, path: str) -> None:
+        super().__init__(client, path)
+        self._sender = Sender(self.client, path)
+        self._max_message_size_on_link = 0
+        self.pairbus_transfers: list[TransferRecord] = []
+        self.pairbus_abandoned = False
+        self.pairbus_sizes: list[list[int]] | None = None
+
+    def _create_handler(self, auth: Any) -> None:
+        """Exist, for the check of private names."""
+
+    def __enter__(self) -> "SdkSender":
+        self._retry(self._open)
+        return self
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        if not self._max_message_size_on_link:
+            self._retry(self._open)
+        size = self._sender.max_batch_size or MAX_MESSAGE_SIZE_STANDARD
+        return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes or size)
+
+    def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
+        payloads, is_batch, is_ping = _payloads(message)
+        if not is_ping:
+            self._sdk_client.on_call(self)
+        self._retry(lambda: self._send(payloads, is_batch, timeout))
+
+    # One attempt.
+
+    def _open(self) -> None:
+        if self.pairbus_abandoned:
+            raise CallInterrupted("the call was abandoned, because it took too long")
+        try:
+            self._sender.open(FOREVER_S)
+        except StateError as exc:  # it was closed
+            raise ValueError(str(exc)) from exc
+        except AmqpError as exc:
+            raise opening_error(exc) from exc
+        self._max_message_size_on_link = self._sender.max_message_size or MAX_MESSAGE_SIZE_STANDARD
+
+    def _send(self, payloads: list[bytes], is_batch: bool, timeout: float | None) -> None:
+        self._open()
+        payload = make_batch(payloads, batch_envelope(payloads[0])) if is_batch else payloads[0]
+        message_format = BATCH_FORMAT if is_batch else 0
+        now = self.process.monotonic()
+        try:
+            pending = self._sender.enqueue(payload, message_format, now + FOREVER_S)
+        except MessageTooLarge as exc:
+            raise sdk.MessageSizeExceededError(message=str(exc)) from exc
+        except AmqpError as exc:  # the link was lost while the sender waited for credit
+            raise sending_error(exc, rejected=False) from exc
+        record = TransferRecord()
+        self.pairbus_transfers.append(record)
+        if self.pairbus_abandoned:
+            raise CallInterrupted("the call was abandoned, because it took too long")
+        if self.pairbus_sizes is not None:
+            self.pairbus_sizes.append(list(map(len, payloads)))
+        hooks = self._sdk_client.hooks
+        for hook in hooks:
+            hook(self, payloads, False)
+        try:
+            self._sender.wait([pending], timeout_s=FOREVER_S if timeout is None else timeout)
+        except AmqpError as exc:
+            pending.error = pending.error or exc
+        error = pending.error
+        if error is None:
+            record.reason = ANSWERED
+            for hook in hooks:
+                hook(self, payloads, True)
+            return
+        if pending.rejected:
+            record.reason = ANSWERED
+        elif not isinstance(error, ConnectionLost | LinkLost | OperationTimeout):
+            self.process.scheduler.current_task().wait(None)  # released: the SDK never returns
+        raise sending_error(error, rejected=pending.rejected) from error
+
+    def _retry(self, attempt: Callable[[], None]) -> None:
+        retries = 0
+        while True:
+            try:
+                attempt()
+                return
+            except sdk.ServiceBusError as exc:
+                if isinstance(exc, CallInterrupted) or not exc._retryable:
+                    raise
+                if retries >= self._config.retry_total:
+                    raise
+                if exc._shutdown_handler:
+                    self._restart()
+            retries += 1
+            pause_s = min(BACKOFF_S * 2 ** (retries - 1), MAX_BACKOFF_S)
+            self.process.scheduler.current_task().wait(pause_s)
+
+    def _restart(self) -> None:
+        """Open a new connection at the next attempt."""
+        self.abort()
+        self.client = Client(self._sdk_client.options)
+        self._sender = Sender(self.client, self.path)
+
+
+def _payloads(message: Any) -> tuple[list[bytes], bool, bool]:
+    """Return encoded messages, whether they are sent as a batch, and whether this is a ping."""
+    if isinstance(message, ServiceBusMessageBatch):
+        inner: Any = message._message
+        if isinstance(inner, EncodedMessage):
+            return [inner.payload], False, False
+        return [bytes(member) for member in inner[DATA_SECTION]], True, False
+    if isinstance(message, list):
+        return [encode(each) for each in message], True, False
+    properties = raw_message(message).properties
+    content_type = None if properties is None else properties.content_type
+    is_ping = content_type in (PING_CONTENT_TYPE, PING_CONTENT_TYPE.encode())
+    return [encode(message)], False, is_ping
+
+
+def opening_error(error: AmqpError) -> sdk.ServiceBusError:
+    """Return the exception of the SDK for a link that could not be opened."""
+    text, condition = str(error), error.condition
+    if isinstance(error, OperationTimeout | ConnectionLost):
+        return sdk.ServiceBusConnectionError(message=text, condition=conditions.SDK_SOCKET_ERROR)
+    if isinstance(error, EntityNotFound):
+        return sdk.MessagingEntityNotFoundError(message=text, condition=condition)
+    return _by_condition(error)
+
+
+def sending_error(error: AmqpError, *, rejected: bool) -> sdk.ServiceBusError:
+    """Return the exception of the SDK for a send that failed."""
+    if isinstance(error, OperationTimeout):
+        return sdk.OperationTimeoutError(message=str(error))
+    if not rejected:
+        return sdk.ServiceBusConnectionError(
+            message=str(error), condition=conditions.SDK_UNKNOWN_ERROR
+        )
+    return _by_condition(error)
+
+
+def _by_condition(error: AmqpError) -> sdk.ServiceBusError:
+    text, condition = str(error), error.condition
+    classes: tuple[tuple[type[AmqpError], Any], ...] = (
+        (Busy, sdk.ServiceBusServerBusyError),
+        (EntityDisabled, sdk.MessagingEntityDisabledError),
+        (NotAuthorized, sdk.ServiceBusAuthorizationError),
+        (QuotaExceeded, sdk.ServiceBusQuotaExceededError),
+        (MessageTooLarge, sdk.MessageSizeExceededError),
+        (EntityNotFound, sdk.MessagingEntityNotFoundError),
+        (LinkLost, sdk.ServiceBusConnectionError),
+        (OperationTimeout, sdk.OperationTimeoutError),
+    )
+    for kind, exception in classes:
+        if isinstance(error, kind):
+            result: sdk.ServiceBusError = exception(message=text, condition=condition)
+            return result
+    # A plain error, as for `amqp:internal-error`, which the SDK tries again.
+    retryable = condition == conditions.INTERNAL_ERROR
+    return sdk.ServiceBusError(text, condition=condition, retryable=retryable)
+
+
+class PeekedMessage:
+    """In the place of `ServiceBusReceivedMessage`, for peeks."""
+
+    raw_amqp_message = None
+
+    def __init__(self, payload: bytes) -> None:
+        values = Message.parse(payload).read_message_annotations()
+        self.sequence_number = int(values[annotations.SEQUENCE_NUMBER])
+        enqueued_ms = int(values[annotations.ENQUEUED_TIME])
+        self.enqueued_time_utc = datetime.fromtimestamp(enqueued_ms / 1000, UTC)
+
+
+class SdkReceiver(_Link):
+    """In the place of `ServiceBusReceiver`, which a pairing uses for peeks."""
+
+    def __init__(self, client: SdkClient, path: str) -> None:
+        super().__init__(client, path)
+        self._management = Management(self.client, path)
+
+    def peek_messages(
+        self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None
+    ) -> list[PeekedMessage]:
+        try:
+            payloads = self._management.peek(sequence_number, max_message_count, timeout_s=timeout)
+        except AmqpError as exc:
+            raise opening_error(exc) from exc
+        return [PeekedMessage(payload) for payload in payloads]

@@ -1,0 +1,269 @@
+"""One simulation: the world of a plan, its faults, and the checks of what was promised."""
+
+import shutil
+import tempfile
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from pairbus.emulator.tiers import NamespaceTier, tier_of
+from pairbus.events import PathStatus
+from pairbus.servicebus.backlog_paths import backlog_paths
+from tests.simulation import spark
+from tests.simulation.applications import Application
+from tests.simulation.checks import StoredCopy, check_messages, contents
+from tests.simulation.consumers import Consumer
+from tests.simulation.faults import FaultInjector
+from tests.simulation.journal import Journal, Violation
+from tests.simulation.ledger_check import check_ledger, is_comparable
+from tests.simulation.namespace import SimulatedNamespace, queue
+from tests.simulation.plan import Plan
+from tests.simulation.scheduler import Machine, SimulationError
+from tests.simulation.spark import SimulatedSyphon, observe_forwards, observe_locks
+from tests.simulation.world import World, open_world
+
+LEAK_CHECK_EVERY = 3
+"""Every third seed checks for connections that were not closed."""
+CLOSE_S = 15.0
+"""The time in which a link that is not needed any more is closed."""
+HEALED_S = 600.0
+"""The longest time after the end of all faults until nothing is left to do."""
+
+
+@dataclass(slots=True)
+class Result:
+    """The result of one simulation."""
+
+    seed: int
+    violations: list[Violation] = field(default_factory=list)
+    digest: str = ""
+    steps: int = 0
+    virtual_s: float = 0.0
+    messages: int = 0
+    acknowledged: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    coverage: Counter[tuple[str, str]] = field(default_factory=Counter)
+    outages: int = 0
+    """The failovers of paths."""
+    trace: list[str] = field(default_factory=list)
+
+
+def tier_for(plan: Plan) -> NamespaceTier:
+    """Return the tier of both namespaces. `throttled` is standard, with so few credits that these
+    are scarce. While they drain, paths peek at up to 11 messages of each queue in a second; a
+    namespace has credits for that."""
+    if plan.tier != "throttled":
+        return tier_of(plan.tier)
+    peeks = 11 * plan.processes * plan.paths * plan.backlog_queues
+    return replace(tier_of("standard"), credits_per_second=30 + 2 * peeks)
+
+
+class Simulation:
+    """The parts of one simulated world."""
+
+    def __init__(self, world: World, plan: Plan, folder: str | None) -> None:
+        self.world = world
+        self.plan = plan
+        self._folder = folder
+        world.network.max_delay_s = plan.delay_s
+        world.network.slow_share = plan.slow_share
+        self.journal = Journal()
+        self.queues = tuple(backlog_paths("primary", plan.backlog_queues))
+        tier = tier_for(plan)
+        self.primary = SimulatedNamespace(world.scheduler, world.network, "primary", tier=tier)
+        self.secondary = SimulatedNamespace(
+            world.scheduler,
+            world.network,
+            "secondary",
+            tier=tier,
+            machine=Machine("secondary.simulation", rate=2.0 - plan.clock_rate),
+        )
+        self.primary.with_tokens = self.secondary.with_tokens = plan.with_tokens
+        ledger = folder if plan.with_ledger else None
+        self.applications = [
+            Application(
+                world,
+                plan,
+                number,
+                self.journal,
+                self.primary.options(connect_timeout_s=1_000_000.0),
+                self.secondary.options(connect_timeout_s=1_000_000.0),
+                self.queues,
+                ledger=ledger,
+            )
+            for number in range(plan.processes)
+        ]
+        syphon_options = {"operation_timeout_s": 10.0, "connect_timeout_s": 5.0}
+        self.syphons = [
+            SimulatedSyphon(
+                world,
+                plan,
+                number,
+                self.journal,
+                self.primary.options(**syphon_options),
+                self.secondary.options(**syphon_options),
+                ledger=ledger,
+                left_since=self.left_since,
+            )
+            for number in range(plan.syphons)
+        ]
+        self.consumer = Consumer(
+            world, self.journal, self.primary.options(operation_timeout_s=60.0), plan.paths
+        )
+        self.injector = FaultInjector(
+            world, self.primary, self.secondary, self.applications, self.syphons
+        )
+
+    def run(self) -> None:
+        """Run the plan until nothing is left to do, and check the promises."""
+        plan, world = self.plan, self.world
+        self.primary.start()
+        self.secondary.start()
+        for number in range(plan.paths):
+            self.primary.create_queue(
+                queue(
+                    f"queue{number}",
+                    requires_duplicate_detection=plan.duplicate_detection,
+                )
+            )
+        for path in self.queues:
+            self.secondary.create_queue(
+                queue(path, lock_s=plan.lock_s, max_delivery_count=2_147_483_647)
+            )
+        for application in self.applications:
+            application.start()
+        for syphon in self.syphons:
+            syphon.start()
+        if plan.with_consumer:
+            self.consumer.start()
+        self.injector.schedule(plan.faults)
+        world.run_for(plan.fault_phase_s)
+        self.injector.heal()
+        self.injector.supervise()
+        limit_s = world.scheduler.now + HEALED_S
+        is_quiet = world.run(self._is_quiet, limit_s=limit_s)
+        for task, error in world.scheduler.failures:
+            text = "".join(traceback.format_exception(error))
+            self.journal.violate("crash", f"{task.process.name} {task.name}: {text}")
+        if not is_quiet:
+            self._explain_unrest()
+        elif plan.seed % LEAK_CHECK_EVERY == 0:
+            world.run_for(CLOSE_S)
+            self._check_connections()
+        if is_quiet and self._folder is not None and is_comparable(plan):
+            for syphon in self.syphons:
+                syphon.stopping = True
+            world.run_for(CLOSE_S)
+            check_ledger(self.journal, self._folder, self.primary, self.secondary)
+        if not (self.primary.process.alive and self.secondary.process.alive):
+            return  # the process of a namespace failed, which is a violation already
+        check_messages(
+            plan,
+            self.journal,
+            self.primary,
+            self.secondary,
+            self.queues,
+            self.consumer.delivered,
+        )
+
+    def _check_connections(self) -> None:
+        """Check that senders have closed the connections that they do not need."""
+        plan = self.plan
+        limit = plan.callers * plan.paths * (1 + plan.backlog_queues)
+        for application in self.applications:
+            count = sum(
+                connection.client.open
+                for connection in self.world.network.connections
+                if connection.client.process is application.process
+            )
+            if count > limit:
+                self.journal.violate(
+                    "S14", f"{application.process.name} has {count} connections, not {limit}"
+                )
+
+    def _is_quiet(self) -> bool:
+        scheduler = self.world.scheduler
+        if scheduler.failures:
+            return True
+        if scheduler.steps % 64:
+            return False
+        if not all(application.done for application in self.applications):
+            return False
+        for application in self.applications:
+            if any(status is not PathStatus.HEALTHY for status in application.statuses().values()):
+                return False
+        if not (self.primary.process.alive and self.secondary.process.alive):
+            return False
+        return not self.backlog()
+
+    def backlog(self) -> list[StoredCopy]:
+        """Return the messages in the backlog queues, without dead letters."""
+        return [copy for path in self.queues for copy in contents(self.secondary, path)]
+
+    def left_since(self, when: float) -> str | None:
+        """Return a message that was in the backlog before a time and still is."""
+        if not self.secondary.process.alive:
+            return None
+        for copy in self.backlog():
+            if self.secondary.machine.virtual(copy.enqueued_ms / 1000) < when - 0.002:
+                return copy.id
+        return None
+
+    def _explain_unrest(self) -> None:
+        waiting = [a.process.name for a in self.applications if not a.done]
+        if waiting:
+            self.journal.violate("liveness", f"{', '.join(waiting)} did not send all messages")
+        for application in self.applications:
+            for path, status in application.statuses().items():
+                if status is not PathStatus.HEALTHY:
+                    self.journal.violate(
+                        "G2", f"{path} in {application.process.name} stays {status.value}"
+                    )
+        left = self.backlog()
+        if left:
+            self.journal.violate(
+                "Y4", f"{len(left)} messages stay in the backlog: {left[0].id} and others"
+            )
+
+
+def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
+    """Run a plan in a new world."""
+    result = Result(plan.seed)
+    folder = (
+        tempfile.mkdtemp(prefix="pairbus-simulation-", dir=spark.scratch_folder())
+        if plan.with_ledger
+        else None
+    )
+    with open_world(plan.seed, keep_trace=keep_trace) as world:
+        spark.credits_apply = plan.tier in ("standard", "throttled")
+        simulation = Simulation(world, plan, folder)
+        restores = [
+            observe_forwards(simulation.journal, world),
+            observe_locks(simulation.journal, world),
+        ]
+        try:
+            simulation.run()
+        except SimulationError as exc:
+            simulation.journal.violate("simulation", str(exc))
+        finally:
+            for restore in restores:
+                restore()
+            for syphon in simulation.syphons:
+                syphon.close()
+        result.violations = simulation.journal.violations
+        result.digest = world.scheduler.digest()
+        result.steps = world.scheduler.steps
+        result.virtual_s = world.scheduler.now
+        result.messages = len(simulation.journal.messages)
+        result.acknowledged = sum(
+            record.acknowledged is not None for record in simulation.journal.messages.values()
+        )
+        result.faults = simulation.injector.counts
+        result.coverage = simulation.injector.coverage
+        result.outages = sum(
+            "failover" in application.states_seen for application in simulation.applications
+        )
+        result.trace = world.scheduler.lines or []
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return result

@@ -1,0 +1,508 @@
+"""Spark, as far as a syphon notices it: a driver that plans micro-batches, and Python workers.
+
+The stream reader, the planner, the long polls, the tasks that read and those that write are the
+real ones. A task reads in one worker process and writes in another, at the same time, and the rows
+pass between them in Arrow batches. Workers serve many tasks. A task whose worker dies is tried
+again, up to four times; a task can run twice at once (speculation), and can start late.
+"""
+
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from copy import copy
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pyspark import TaskContext
+
+import pairbus.amqp.client.sender
+import pairbus.spark.usage
+import pairbus.syphon.source
+from pairbus.amqp.batch import BATCH_FORMAT, split_batch
+from pairbus.amqp.client import ClientOptions, PendingDelivery
+from pairbus.backlog.syphon_control import ControlFile
+from pairbus.spark.destination_sender import DestinationSender
+from pairbus.spark.emptiness import EmptinessCheck
+from pairbus.spark.messages import RestoredMessage
+from pairbus.spark.plans import PartitionPlan
+from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.sequence_ranges import SequenceRanges
+from pairbus.syphon.sink import BacklogSink
+from pairbus.syphon.source import backlog_reader, backlog_stream_reader
+from pairbus.syphon.status_file import StatusFiles
+from tests.simulation import standard_library
+from tests.simulation.journal import Journal, id_of
+from tests.simulation.plan import Plan
+from tests.simulation.scheduler import Machine, Process, ProcessKilled
+from tests.simulation.world import World
+
+MAX_ATTEMPTS = 4
+MAX_BUFFERED = 2
+"""Arrow batches between the two workers of a task."""
+TRIGGER_S = 0.3
+"""The time between two questions of Spark for new data."""
+PLAN_S = 0.05
+"""The time that Spark needs to start a micro-batch."""
+RESTART_S, ONCE_EVERY_S = 2.0, 10.0
+"""The pause before a query that failed is started again, and between two runs with `once`."""
+
+T = TypeVar("T")
+
+
+class PerProcess(Generic[T]):
+    """A global variable of pairbus that has another value in each simulated process."""
+
+    def __init__(self, create: Callable[[], T]) -> None:
+        self._create = create
+
+    def _value(self) -> T:
+        values = standard_library.current().process.__dict__.setdefault("globals", {})
+        if self not in values:
+            values[self] = self._create()
+        value: T = values[self]
+        return value
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._value()[key]  # type: ignore[index]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._value()[key] = value  # type: ignore[index]
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._value()  # type: ignore[operator]
+
+
+class _Attempt:
+    """In the place of the TaskContext of a running task."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def attemptNumber(self) -> int:  # noqa: N802
+        return self._number
+
+
+def _task_context() -> _Attempt | None:
+    task = standard_library.current().task
+    return None if task is None else task.context
+
+
+class _Credits:
+    """In the place of `CreditLimit`, which asks the administration API for the tier."""
+
+    def __init__(self, options: ClientOptions, usage: object) -> None:
+        pass
+
+    def applies(self) -> bool:
+        return credits_apply
+
+
+credits_apply = False
+
+
+def install() -> None:
+    """Give each simulated process its own globals, and tasks their context."""
+    pairbus.syphon.source._unordered = PerProcess(lambda: defaultdict(SequenceRanges))  # type: ignore[assignment]
+    pairbus.spark.usage._ledgers = PerProcess(dict)  # type: ignore[assignment]
+    pairbus.syphon.source.CreditLimit = _Credits  # type: ignore[misc, assignment]
+    check: Any = EmptinessCheck
+    are_empty = check.are_empty
+
+    def are_empty_and_when(self: Any) -> bool:
+        scheduler = standard_library.current()
+        scheduler.process.__dict__["emptiness_checked_at"] = scheduler.now
+        return bool(are_empty(self))
+
+    check.are_empty = are_empty_and_when
+    TaskContext.get = staticmethod(_task_context)  # type: ignore[assignment, method-assign]
+
+
+install()
+
+
+class Job:
+    """Work for one worker process."""
+
+    def __init__(self, work: Callable[[], Any], attempt: int) -> None:
+        self.work = work
+        self.attempt = attempt
+        self.ended = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Worker:
+    """A Python process of Spark. It serves one job after the other."""
+
+    def __init__(self, syphon: "SimulatedSyphon", kind: str) -> None:
+        self.kind = kind
+        self.job: Job | None = None
+        self._syphon = syphon
+        syphon.worker_count += 1
+        self.process = syphon.world.process(f"{kind}{syphon.worker_count}", syphon.machine)
+        self._task = self.process.spawn(self._main)
+
+    @property
+    def idle(self) -> bool:
+        return self.process.alive and self.job is None
+
+    def run(self, job: Job) -> None:
+        self.job = job
+        self._task.wake()
+
+    def _main(self) -> None:
+        while True:
+            while self.job is None:
+                self._task.wait(None)
+            job = self.job
+            self._task.context = _Attempt(job.attempt)
+            try:
+                job.result = job.work()
+            except Exception as exc:  # noqa: BLE001  it fails the task
+                job.error = exc
+                self._syphon.world.trace(self.process.name, f"failed: {exc!r}"[:300])
+            job.ended = True
+            self.job = None
+            self._syphon.wake()
+
+
+class Pipe:
+    """Arrow batches on their way from the reader to the writer of a task."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._batches: list[Any] = []
+        self._closed = False
+        self._waiting: list[Any] = []
+
+    def _wait(self) -> None:
+        task = self._world.scheduler.current_task()
+        self._waiting.append(task)
+        task.wait(None)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for task in waiting:
+            task.wake()
+
+    def write(self, batches: Iterator[Any]) -> None:
+        for batch in batches:
+            while len(self._batches) >= MAX_BUFFERED:
+                self._wait()
+            self._batches.append(batch)
+            self._wake()
+        self._closed = True
+        self._wake()
+
+    def read(self) -> Iterator[Any]:
+        while True:
+            while not self._batches and not self._closed:
+                self._wait()
+            if not self._batches:
+                return
+            batch = self._batches.pop(0)
+            self._wake()
+            yield batch
+
+
+class TaskAttempt:
+    """One attempt of a task: its two workers."""
+
+    def __init__(
+        self, syphon: "SimulatedSyphon", partition: PartitionPlan, sink: BacklogSink, number: int
+    ) -> None:
+        options = syphon.options
+        pipe = Pipe(syphon.world)
+        reader, sink = backlog_reader(options), copy(sink)
+        self.reading = Job(lambda: pipe.write(reader.read(partition)), number)
+        self.writing = Job(lambda: sink.write(pipe.read()), number)
+        self.workers = (syphon.worker("reader"), syphon.worker("writer"))
+        self.workers[0].run(self.reading)
+        self.workers[1].run(self.writing)
+        self._syphon = syphon
+
+    @property
+    def succeeded(self) -> bool:
+        return (
+            self.reading.ended
+            and self.writing.ended
+            and self.reading.error is None
+            and self.writing.error is None
+        )
+
+    @property
+    def failed(self) -> bool:
+        for job, worker in zip((self.reading, self.writing), self.workers, strict=True):
+            if job.error is not None or (not job.ended and not worker.process.alive):
+                return True
+        return False
+
+    def kill(self) -> None:
+        """End the workers that are still busy with this attempt."""
+        for job, worker in zip((self.reading, self.writing), self.workers, strict=True):
+            if not job.ended:
+                self._syphon.world.kill(worker.process)
+
+
+class SimulatedSyphon:
+    """A syphon: its driver and its workers, on one machine. It starts again after a kill."""
+
+    def __init__(
+        self,
+        world: World,
+        plan: Plan,
+        number: int,
+        journal: Journal,
+        primary: ClientOptions,
+        secondary: ClientOptions,
+        *,
+        ledger: str | None = None,
+        left_since: Callable[[float], str | None],
+    ) -> None:
+        """`left_since` returns a message that is in the backlog since before a time, if any."""
+        self.world = world
+        self.plan = plan
+        self.name = f"syphon{number}"
+        self.journal = journal
+        self.machine = Machine(
+            self.name,
+            offset_s=plan.clock_offset_s,
+            rate=plan.clock_rate,
+        )
+        self.options = SyphonOptions(
+            primary=primary,
+            secondary=secondary,
+            primary_name="primary",
+            backlog_queue_count=plan.backlog_queues,
+            poll=timedelta(seconds=60),
+            stuck_after=timedelta(seconds=60),
+            ledger=ledger,
+        )
+        self.workers: list[Worker] = []
+        self.worker_count = 0
+        self.late_s = 0.0
+        """The delay of the next task that starts."""
+        self.runs_twice = False
+        """The next task runs twice at once."""
+        self.batches = 0
+        self.times_drained = 0
+        self.stopping = False
+        self.process: Process
+        self._left_since = left_since
+        self._folder: Path | None = None
+        self._planned, self._committed = 0, 0
+        """The offsets in the checkpoint of the query."""
+        self._main_task: Any = None
+
+    # Life.
+
+    def start(self) -> None:
+        self.process = self.world.process(self.name, self.machine)
+        if self.world.random.random() < 0.5:  # a new checkpoint
+            self._planned = self._committed = 0
+        self.close()
+        self._folder = Path(tempfile.mkdtemp(prefix="pairbus-simulation-", dir=scratch_folder()))
+        self._main_task = self.process.spawn(self._main)
+
+    def kill(self, *, silent: bool) -> None:
+        """Kill the driver. Its workers end at once, or a little later."""
+        self.world.kill(self.process, silent=silent)
+        workers, self.workers = self.workers, []
+        for worker in workers:
+            if silent or self.world.random.random() < 0.5:
+                self.world.kill(worker.process, silent=silent)
+            else:
+                self.world.scheduler.call_later(
+                    self.world.random.random() * 5,
+                    lambda worker=worker: self.world.kill(worker.process),  # type: ignore[misc]
+                )
+
+    def close(self) -> None:
+        """Delete the status files."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def wake(self) -> None:
+        if self.process.alive:
+            self._main_task.wake()
+
+    def worker(self, kind: str) -> Worker:
+        """Return an idle worker, or a new one."""
+        self.workers = [worker for worker in self.workers if worker.process.alive]
+        for worker in self.workers:
+            if worker.kind == kind and worker.idle and not worker.process.frozen:
+                return worker
+        worker = Worker(self, kind)
+        self.workers.append(worker)
+        return worker
+
+    # The driver.
+
+    def _main(self) -> None:
+        world, task = self.world, self._main_task
+        while True:
+            try:
+                self._run_query()
+            except ProcessKilled:
+                raise
+            except Exception as exc:  # noqa: BLE001  the query failed, and is started again
+                world.trace(self.name, f"query failed: {type(exc).__name__}: {str(exc)[:200]}")
+            if self.stopping:
+                return
+            task.wait(ONCE_EVERY_S if self.plan.once else RESTART_S)
+
+    def _run_query(self) -> None:
+        world = self.world
+        task = world.scheduler.current_task()
+        assert self._folder is not None
+        files = StatusFiles(self._folder)
+        control = ControlFile(self._folder / "control.json")
+        reader = backlog_stream_reader(self.options, files, control=control)
+        once = self.plan.once
+        world.trace(self.name, f"query started{' (once)' if once else ''}")
+        try:
+            if once:
+                reader.prepareForTriggerAvailableNow()
+            if self._planned > self._committed:
+                # The checkpoint has a micro-batch that did not end.
+                self._run_batch(reader, files)
+            while not self.stopping:
+                start = {"batch": self._committed}
+                end = reader.latestOffset(start, reader.getDefaultReadLimit())
+                if end == start:
+                    if once:
+                        break
+                    task.wait(TRIGGER_S)
+                    continue
+                self._planned = end["batch"]
+                self._run_batch(reader, files)
+            if once:
+                self._check_drained(files)
+        finally:
+            if self.process.alive:
+                reader.stop()
+
+    def _check_drained(self, files: StatusFiles) -> None:
+        status = files.reader.read()
+        self.world.trace(self.name, f"query ended, drained: {status.drained}")
+        if status.drained:
+            self.times_drained += 1
+            checked_at = self.process.__dict__["emptiness_checked_at"]
+            if (left := self._left_since(checked_at)) is not None:
+                self.journal.violate("Y8", f"{self.name} said drained, and {left} is left")
+
+    def _run_batch(self, reader: Any, files: StatusFiles) -> None:
+        task = self.world.scheduler.current_task()
+        number = self._planned
+        partitions = reader.partitions({"batch": self._committed}, {"batch": number})
+        task.wait(PLAN_S)
+        self.batches += 1
+        self.world.trace(
+            self.name,
+            f"micro-batch {number}: "
+            + "; ".join(" ".join(partition.queues) for partition in partitions),
+        )
+        commits = self._run_tasks(partitions, files)
+        # Spark creates another sink for the commit.
+        BacklogSink(self.options, files).commit(commits, number)
+        self._committed = number
+
+    def _run_tasks(self, partitions: list[PartitionPlan], files: StatusFiles) -> list[Any]:
+        task = self.world.scheduler.current_task()
+        sink = BacklogSink(self.options, files)
+        waiting = list(enumerate(partitions))
+        running: dict[int, list[TaskAttempt]] = {}
+        attempts: dict[int, int] = defaultdict(int)
+        commits: dict[int, Any] = {}
+        while len(commits) < len(partitions):
+            while waiting and len(running) < self.plan.task_slots:
+                index, partition = waiting.pop(0)
+                if self.late_s > 0:
+                    late_s, self.late_s = self.late_s, 0.0
+                    task.wait(late_s)
+                running[index] = [TaskAttempt(self, partition, sink, attempts[index])]
+                attempts[index] += 1
+                if self.runs_twice:
+                    self.runs_twice = False
+                    running[index].append(TaskAttempt(self, partition, sink, attempts[index]))
+                    attempts[index] += 1
+            for index, tries in list(running.items()):
+                winner = next((attempt for attempt in tries if attempt.succeeded), None)
+                if winner is not None:
+                    commits[index] = winner.writing.result
+                    for attempt in tries:
+                        attempt.kill()
+                    del running[index]
+                    continue
+                for attempt in [attempt for attempt in tries if attempt.failed]:
+                    attempt.kill()
+                    tries.remove(attempt)
+                if not tries:
+                    if attempts[index] >= MAX_ATTEMPTS:
+                        for others in running.values():
+                            for attempt in others:
+                                attempt.kill()
+                        # Spark lets the sink see what the other tasks have done.
+                        BacklogSink(self.options, files).abort(list(commits.values()), 0)
+                        raise RuntimeError(f"task {index} failed {MAX_ATTEMPTS} times")
+                    running[index] = [TaskAttempt(self, partitions[index], sink, attempts[index])]
+                    attempts[index] += 1
+            if len(commits) < len(partitions):
+                task.wait(0.25)
+        return list(commits.values())
+
+
+def scratch_folder() -> str | None:
+    """Return a folder in memory, where the status files of syphons are."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def observe_locks(journal: Journal, world: World) -> Callable[[], None]:
+    """Check that syphons send nothing whose lock has expired, until the returned function is
+    called."""
+    start = DestinationSender._start
+
+    def checked(sender: DestinationSender, messages: list[RestoredMessage]) -> Any:
+        result = start(sender, messages)
+        if isinstance(result, PendingDelivery):
+            now_ms = world.scheduler.process.wall() * 1000
+            for message in messages:
+                if message.lock_token is not None and message.locked_until < now_ms:
+                    late_s = (now_ms - message.locked_until) / 1000
+                    journal.violate(
+                        "Y2",
+                        f"{id_of(message.payload)} was sent {late_s:.2f} s after its lock expired",
+                    )
+        return result
+
+    DestinationSender._start = checked  # type: ignore[method-assign]
+
+    def restore() -> None:
+        DestinationSender._start = start  # type: ignore[method-assign]
+
+    return restore
+
+
+def observe_forwards(journal: Journal, world: World) -> Callable[[], None]:
+    """Record the messages that syphons transfer, until the returned function is called."""
+    sender_class: Any = pairbus.amqp.client.sender.Sender
+    post = sender_class.post
+
+    def recorded(sender: Any, payload: bytes, *, message_format: int = 0, **options: Any) -> Any:
+        pending = post(sender, payload, message_format=message_format, **options)
+        members = split_batch(payload) if message_format == BATCH_FORMAT else [payload]
+        ids = [id_of(member) for member in members]
+        for id in ids:
+            journal.forwards[id] = journal.forwards.get(id, 0) + 1
+        world.trace(world.scheduler.process.name, f"forwards {' '.join(ids)} to {sender.path}")
+        return pending
+
+    sender_class.post = recorded
+
+    def restore() -> None:
+        sender_class.post = post
+
+    return restore

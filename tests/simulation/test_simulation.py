@@ -1,0 +1,71 @@
+"""Simulated outages: no promise is broken, and a seed determines every byte of a run.
+
+`python -m tests.simulation --seed N` prints the story of a seed. docs/simulation.md has the rest.
+"""
+
+import json
+import os
+from pathlib import Path
+from secrets import randbelow
+from typing import Any
+
+import pytest
+
+from tests.simulation.campaign import Summary, run_seeds, worker
+
+FIXED, FRESH = 60, 60
+"""The numbers of seeds. Each takes 0.1 to 0.2 s."""
+REGRESSIONS = [
+    int(line.split()[0])
+    for line in (Path(__file__).parent / "regressions.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+
+
+def run(first: int, count: int) -> Summary:
+    summary = Summary()
+    for result in run_seeds(first, count, processes=1):
+        summary.add(result)
+    print(summary.text())
+    assert summary.runs == count
+    return summary
+
+
+def results_of(seeds: list[int], hash_seed: str) -> list[dict[str, Any]]:
+    """Run seeds in one process, with its own order of hashes."""
+    os.environ["PYTHONHASHSEED"] = hash_seed
+    try:
+        process = worker("seeds", *seeds)
+    finally:
+        del os.environ["PYTHONHASHSEED"]
+    output, _ = process.communicate()
+    assert process.returncode == 0
+    return [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.mark.rule("X1", "X2", "X3", "S2a", "S4", "S5", "S12", "G2", "Y2", "Y4", "Y10")
+def test_no_promise_is_broken_in_simulated_outages() -> None:
+    summary = run(0, FIXED)
+    assert summary.outages > FIXED / 3, "too few outages"
+    assert not summary.violations, summary.violations
+
+
+@pytest.mark.rule("X3")
+def test_no_promise_is_broken_for_new_seeds() -> None:
+    first = randbelow(2**40)
+    print(f"seeds {first} to {first + FRESH - 1}")
+    summary = run(first, FRESH)
+    assert not summary.violations, summary.violations
+
+
+@pytest.mark.rule("X3")
+def test_seed_determines_the_whole_run() -> None:
+    seeds = [3, 6, 68, 1217]
+    one, other = results_of(seeds, "1"), results_of([0, *seeds], "2")[1:]
+    assert [run["digest"] for run in one] == [run["digest"] for run in other]
+    assert any(run["outages"] for run in one)
+
+
+def test_seeds_that_once_failed_pass() -> None:
+    for result in results_of(REGRESSIONS, "0"):
+        assert not result["violations"], result

@@ -1,0 +1,100 @@
+"""Runs simulations in this process, and prints one line of JSON for each.
+
+It is a process of its own, because it replaces the standard library's time and threads.
+"""
+
+import gc
+import json
+import re
+import sys
+from collections.abc import Iterable
+from time import process_time
+
+from tests.simulation import standard_library
+
+standard_library.install()
+
+from tests.simulation.plan import Plan, make_plan  # noqa: E402
+from tests.simulation.shrink import Shrinker  # noqa: E402
+from tests.simulation.simulation import Result, run_plan  # noqa: E402
+
+COLLECT_EVERY = 20
+"""Simulations between two collections of garbage."""
+_BYTES = re.compile(r"#\d+ [<>] \d+$")
+
+
+def run_seeds(seeds: Iterable[int]) -> None:
+    gc.freeze()
+    for count, seed in enumerate(seeds):
+        began = process_time()
+        result = run_plan(make_plan(seed))
+        print(json.dumps(to_json(result, process_time() - began)), flush=True)
+        if count % COLLECT_EVERY == 0:
+            gc.collect()
+
+
+def to_json(result: Result, cpu_s: float) -> dict[str, object]:
+    return {
+        "seed": result.seed,
+        "violations": [str(violation) for violation in result.violations],
+        "digest": result.digest,
+        "steps": result.steps,
+        "virtual_s": result.virtual_s,
+        "cpu_s": cpu_s,
+        "messages": result.messages,
+        "acknowledged": result.acknowledged,
+        "outages": result.outages,
+        "faults": dict(result.faults),
+        "coverage": [[kind, state, count] for (kind, state), count in result.coverage.items()],
+    }
+
+
+def replay(plan: Plan, *, with_bytes: bool = False) -> Result:
+    """Run a plan, and print its story."""
+    result = run_plan(plan, keep_trace=True)
+    print(plan.describe())
+    print()
+    for line in result.trace:
+        if with_bytes or not _BYTES.search(line):
+            print(line)
+    print()
+    print(f"seed {plan.seed}, trace {result.digest}")
+    for violation in result.violations:
+        print(f"VIOLATION {violation}")
+    if not result.violations:
+        print("No promise was broken.")
+    return result
+
+
+def shrink(seed: int) -> None:
+    """Shrink the plan of a failing seed, and print the story of what is left."""
+    plan = make_plan(seed)
+    result = run_plan(plan)
+    if not result.violations:
+        print(f"seed {seed}: no promise was broken")
+        return
+    shrinker = Shrinker(plan, {violation.rule for violation in result.violations})
+    small = shrinker.shrink()
+    print(
+        f"seed {seed} shrunk in {shrinker.runs} runs: "
+        f"{len(plan.faults)} -> {len(small.faults)} faults, "
+        f"{plan.messages} -> {small.messages} messages"
+    )
+    replay(small)
+
+
+def main() -> None:
+    command, *numbers = sys.argv[1:]
+    if command == "replay":
+        replay(make_plan(int(numbers[0])), with_bytes="bytes" in numbers)
+    elif command == "shrink":
+        shrink(int(numbers[0]))
+    elif command == "seeds":
+        run_seeds(map(int, numbers))
+    else:
+        first, last, step = map(int, numbers)
+        run_seeds(range(first, last, step))
+
+
+if __name__ == "__main__":
+    main()
