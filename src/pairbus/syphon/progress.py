@@ -29,7 +29,8 @@ class DrainProgress:
     """Measures a drain from totals of removed messages and counts of the backlog.
 
     Counts are billed and thus rare. Between two of them, the messages that were removed since are
-    subtracted from the last one.
+    subtracted from the last one. It is not known which messages of a micro-batch in progress were
+    counted: the remaining messages must not be too few, nor the total too high.
     """
 
     total: int = 0
@@ -41,6 +42,8 @@ class DrainProgress:
     _moved_at: float = 0.0
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
     _counts: deque[tuple[float, int, int]] = field(default_factory=deque)
+    _removed_at_count: int = 0
+    """The messages that were removed when the last count had ended."""
 
     def add(self, now: float, removed: int) -> None:
         """Add the number of messages that were removed from the backlog so far."""
@@ -55,8 +58,10 @@ class DrainProgress:
         self._update_total()
 
     def add_count(self, now: float, removed: int, count: int) -> None:
-        """Add a count of the backlog, taken when `removed` messages had been removed."""
+        """Add a count of the backlog, which contains none of the first `removed` messages that were
+        removed."""
         self._counts.append((now, removed, count))
+        self._removed_at_count = max(removed, self._removed)
         while len(self._counts) > 2 and self._counts[1][0] <= now - COUNT_WINDOW_S:
             self._counts.popleft()
         if count == 0:
@@ -71,10 +76,7 @@ class DrainProgress:
     @property
     def remaining(self) -> int | None:
         """The messages that are left now. None: they were never counted."""
-        if not self._counts:
-            return None
-        _, removed, count = self._counts[-1]
-        return max(0, count - max(0, self._removed - removed))
+        return self._remaining_since(self._removed_at_count) if self._counts else None
 
     @property
     def rate(self) -> float:
@@ -108,9 +110,15 @@ class DrainProgress:
         """The time since the last message was removed."""
         return self._samples[-1][0] - self._moved_at if self._samples else 0.0
 
+    def _remaining_since(self, removed: int) -> int:
+        """Return the last count without the messages that were removed after the first `removed`
+        ones."""
+        return max(0, self._counts[-1][2] - max(0, self._removed - removed))
+
     def _update_total(self) -> None:
-        if self.remaining is not None:
-            self.total = max(self.total, self.done + self.remaining)
+        if self._counts:
+            removed = self._counts[-1][1]
+            self.total = max(self.total, self.done + self._remaining_since(removed))
 
 
 def _slope(samples: deque[tuple[float, int]]) -> float:

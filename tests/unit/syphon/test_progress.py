@@ -93,6 +93,17 @@ def test_remaining_and_total_are_of_the_same_moment():
     assert (progress.done, progress.remaining, progress.total) == (400, 600, 1000)
 
 
+def test_messages_of_the_micro_batch_in_progress_are_not_subtracted_twice():
+    progress = DrainProgress()
+    progress.add_count(0.0, 0, 1000)
+    progress.add(1.0, 900)
+    progress.add(2.0, 920)  # the micro-batch of the first 900 has ended, and another one begun
+    progress.add_count(2.0, 900, 80)  # its first 20 messages are completed
+    assert (progress.remaining, progress.total) == (80, 1000)
+    progress.add(3.0, 950)
+    assert (progress.remaining, progress.total) == (50, 1000)
+
+
 def test_total_never_shrinks_before_the_backlog_is_empty():
     progress = DrainProgress()
     progress.add_count(0.0, 0, 1000)
