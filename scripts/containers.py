@@ -10,9 +10,10 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,9 @@ class Container:
         self, image: str, files: Path, network: str, *arguments: str, **variables: str
     ) -> None:
         self.configuration = configuration_of(image)
+        # As a container engine does it.
+        hosts = f"127.0.0.1 localhost {socket.gethostname()}\n"
+        (files / "etc" / "hosts").write_text(hosts, encoding="ascii")
         self._variables = self.configuration["Env"] + [f"{k}={v}" for k, v in variables.items()]
         self.log = FOLDER / f"{image.rpartition('/')[2]}-{arguments[0]}.log"
         mounts = [
@@ -145,6 +149,12 @@ class Container:
             check=False,
         )
 
+    def status(self) -> dict[str, str]:
+        """Return what the kernel says about the first process."""
+        text = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
+        lines = (line.partition(":") for line in text.splitlines())
+        return {name: value.strip() for name, _, value in lines}
+
     def is_healthy(self) -> bool:
         """Run the health check of the image."""
         kind, *command = self.configuration["Healthcheck"]["Test"]
@@ -153,10 +163,14 @@ class Container:
 
     def wait_until_healthy(self) -> float:
         """Wait for the health check to succeed, and return the time that it took."""
+        return self.wait_until(self.is_healthy)
+
+    def wait_until(self, condition: Callable[[], bool]) -> float:
+        """Wait for a condition, and return the time that it took."""
         start = time.monotonic()
-        while not self.is_healthy():
+        while not condition():
             if self._process.poll() is not None or time.monotonic() > start + WAIT_S:
-                raise ReleaseError(f"The container is not healthy:\n{self.log.read_text()[-2000:]}")
+                raise ReleaseError(f"The container does not work:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.5)
         return time.monotonic() - start
 
