@@ -39,7 +39,7 @@ test-tiers: setup-test ## Run tests of pairing and syphon, and some faults, on n
 		PAIRBUS_TEST_TIER=$$tier $(PY) -m tests.faults.matrix --run 1 $(addprefix --cell ,$(TIER_CELLS)) || exit 1; \
 	done
 
-soak: setup-test ## Run the long tests, more examples of the property tests, and the fault matrix (MINUTES=30, SEED=7)
+soak: setup-test ## Run the long tests, the model of failback, more examples of the property tests, and the fault matrix (MINUTES=30, SEED=7)
 	@$(PY) -m pytest -m soak --durations 15
 	@HYPOTHESIS_PROFILE=wide $(PY) -m pytest tests/property
 	@$(PY) -m scripts.wheel --drill

@@ -9,15 +9,16 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pairbus.cost.page import render_page
 from pairbus.cost.plots import backlog_depths
 from pairbus.cost.prices import Tier, read_prices
-from pairbus.cost.report import Report, report
+from pairbus.cost.report import Report, aggregates, condensed, report
 from pairbus.cost.report.result import MAX_ROWS
 from pairbus.errors import ConfigurationError
 from pairbus.usage.ledger import Ledger
@@ -329,6 +330,27 @@ def test_copies_of_a_file_are_counted_once_also_as_parquet(
 
 
 @pytest.mark.rule("C4")
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_report_of_condensed_rows_is_the_same(
+    spark: SparkSession, ledgers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    report(spark, [ledgers], PRICES, out=tmp_path / "ür 50%20")
+    rows = [tmp_path / "ür 50%20" / "rows"]
+    expected = report(spark, rows, PRICES, timezone=zone)
+    condensed_frames = []
+
+    def condense_and_keep(*arguments: Any) -> DataFrame | None:
+        condensed_frames.append(condensed.condense(*arguments))
+        return condensed_frames[-1]
+
+    monkeypatch.setattr(condensed, "MIN_ROWS", 0)
+    monkeypatch.setattr(aggregates, "condense", condense_and_keep)
+    result = report(spark, rows, PRICES, timezone=zone)
+    assert condensed_frames[0] is not None
+    assert result == expected
+    assert result.total.operations > 0
+
+
 def test_outages_are_merged_separated_or_open(spark: SparkSession, tmp_path: Path) -> None:
     def hour(text: str) -> str:
         return f"2026-01-01T{text}"

@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pairbus.cost.prices import Prices, Tier
+from pairbus.cost.report.condensed import condense
 from pairbus.cost.report.result import MAX_ROWS, LedgerGaps, TimePoint, TimeSeries, Totals
-from pairbus.cost.report.rows import GAP, OPERATIONS
+from pairbus.cost.report.rows import GAP, OPERATIONS, LedgerRows
 from pairbus.usage.operations import OperationKind, Purpose
 
 COUNTS = ("operations", "messages", "units", "bytes", "unanswered")
@@ -47,15 +48,17 @@ def collect_overview(rows: DataFrame) -> Overview:
     return Overview(row["records"], row["first"], row["last"], gaps)
 
 
-def sum_by_day(rows: DataFrame) -> DataFrame:
+def sum_by_day(rows: LedgerRows) -> DataFrame:
     """Sum up operations by day, namespace, entity, kind and purpose.
 
     All tables of a report are sums of this one. Days are those of the session's time zone.
     """
     answered = F.col("answered")
+    condensed = condense(rows.frame.sparkSession, rows.files) if rows.files else None
+    days = rows.frame.withColumn("day", F.to_date("time")) if condensed is None else condensed
     return (
-        rows.where(F.col("record") == OPERATIONS)
-        .groupBy(F.to_date("time").alias("day"), "namespace", "entity", "kind", "purpose")
+        days.where(F.col("record") == OPERATIONS)
+        .groupBy("day", "namespace", "entity", "kind", "purpose")
         .agg(
             *[
                 F.sum(F.when(answered, F.col(name)).otherwise(0)).alias(name)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -56,6 +57,14 @@ _MAX_TIME = 253402300799
 """The last second of the year 9999."""
 _MAX_COUNT = 10**15
 """A larger number is damage. Sums of smaller numbers cannot overflow."""
+
+
+class LedgerRows(NamedTuple):
+    """Rows of ledgers."""
+
+    frame: DataFrame
+    files: tuple[str, ...] = ()
+    """Parquet files with exactly these rows, if there are such files."""
 
 
 def read_lines(spark: SparkSession, files: Sequence[LedgerFile]) -> DataFrame:
@@ -142,12 +151,13 @@ def find_invalid_lines(lines: DataFrame, files: Sequence[LedgerFile]) -> list[In
     return problems
 
 
-def read_parquet(spark: SparkSession, report_input: ReportInput) -> DataFrame | None:
+def read_parquet(spark: SparkSession, report_input: ReportInput) -> LedgerRows | None:
     """Return the rows of earlier reports, or None if there are none.
 
     Rows of a file are left out if a ledger, or another report, has more of the same file.
     """
     rows = None
+    files: list[str] = []
     for paths in _by_folder(report_input.parquet):
         try:
             # The schema is checked per folder: any folder may hold unrelated Parquet files.
@@ -163,18 +173,21 @@ def read_parquet(spark: SparkSession, report_input: ReportInput) -> DataFrame | 
                 raise
             continue
         rows = folder_rows if rows is None else rows.unionByName(folder_rows)
-    return None if rows is None else _without_copies(spark, rows, report_input)
+        files += paths
+    if rows is None:
+        return None
+    return _without_copies(spark, LedgerRows(rows, tuple(files)), report_input)
 
 
-def _without_copies(spark: SparkSession, rows: DataFrame, report_input: ReportInput) -> DataFrame:
+def _without_copies(spark: SparkSession, rows: LedgerRows, report_input: ReportInput) -> LedgerRows:
     """Keep the longest state of each ledger file, in Parquet rows or as a ledger."""
     ledger_sizes = {file.header.file: file.size for file in report_input.ledgers}
     longest: dict[str, tuple[str, int]] = {}
-    states = rows.groupBy("origin", "file").agg(F.max("file_bytes").alias("size")).collect()
+    states = rows.frame.groupBy("origin", "file").agg(F.max("file_bytes").alias("size")).collect()
     for row in sorted(states, key=lambda row: (row["size"], row["origin"])):
         longest[row["file"]] = row["origin"], row["size"]
     if len(states) == len(longest) and not ledger_sizes.keys() & longest.keys():
-        return rows.drop("origin")
+        return rows._replace(frame=rows.frame.drop("origin"))
     kept = []
     for row in states:
         file, origin = row["file"], row["origin"]
@@ -190,7 +203,8 @@ def _without_copies(spark: SparkSession, rows: DataFrame, report_input: ReportIn
         file for file in report_input.ledgers if file.header.file in ledger_sizes
     ]
     wanted = spark.createDataFrame(kept, "origin string, file string")
-    return rows.join(F.broadcast(wanted), ["origin", "file"], "left_semi").select(*ROW_SCHEMA.names)
+    kept_rows = rows.frame.join(F.broadcast(wanted), ["origin", "file"], "left_semi")
+    return LedgerRows(kept_rows.select(*ROW_SCHEMA.names))
 
 
 def _by_folder(paths: list[str]) -> list[list[str]]:

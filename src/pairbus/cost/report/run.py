@@ -24,6 +24,7 @@ from pairbus.cost.report.outages import collect_latest, failover_spans, find_out
 from pairbus.cost.report.result import MAX_ROWS, InputProblem, Report
 from pairbus.cost.report.rows import (
     ROW_SCHEMA,
+    LedgerRows,
     all_lines_are_valid,
     find_invalid_lines,
     read_lines,
@@ -65,9 +66,10 @@ def report(
     target = None if out is None else _target_folder(file_systems, str(out), path_texts)
     report_input = find_input(file_systems, path_texts)
     with ExitStack() as stack:
-        rows = stack.enter_context(_input_rows(spark, report_input, target))
+        input_rows = stack.enter_context(_input_rows(spark, report_input, target))
+        rows = input_rows.frame
         overview = collect_overview(rows)
-        sums = stack.enter_context(_persisted(sum_by_day(rows)))
+        sums = stack.enter_context(_persisted(sum_by_day(input_rows)))
         daily_totals = collect_daily_totals(sums, prices, tier)
         unit_costs = daily_totals.unit_costs
         sums = with_cost(sums, unit_costs)
@@ -146,7 +148,7 @@ def _target_folder(file_systems: HadoopFiles, out: str, paths: list[str]) -> str
 @contextmanager
 def _input_rows(
     spark: SparkSession, report_input: ReportInput, target: str | None
-) -> Iterator[DataFrame]:
+) -> Iterator[LedgerRows]:
     """Provide the rows of all input files.
 
     Lines are parsed once: the rows are persisted, or written to the target and read from there.
@@ -154,23 +156,25 @@ def _input_rows(
     earlier = read_parquet(spark, report_input)
     ledgers = report_input.ledgers
     if not ledgers and target is None:
-        yield _no_rows(spark) if earlier is None else earlier
+        yield LedgerRows(_no_rows(spark)) if earlier is None else earlier
         return
     observation = Observation()
     lines = read_lines(spark, ledgers) if ledgers else None
     rows = _no_rows(spark) if lines is None else valid_rows(lines, observation)
     if earlier is not None:
-        rows = rows.unionByName(earlier)
+        rows = rows.unionByName(earlier.frame)
+    files: tuple[str, ...] = ()
     if target is None:
         rows = rows.persist()
         rows.count()
     else:
         rows.write.mode("overwrite").parquet(f"{target}/{ROWS}")
         rows = spark.read.parquet(f"{target}/{ROWS}")
+        files = tuple(find_input(HadoopFiles(spark), [f"{target}/{ROWS}"]).parquet)
     try:
         if lines is not None and not all_lines_are_valid(observation, ledgers):
             report_input.problems += find_invalid_lines(lines, ledgers)
-        yield rows
+        yield LedgerRows(rows, files)
     finally:
         rows.unpersist()
 
