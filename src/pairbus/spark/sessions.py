@@ -16,6 +16,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from pairbus.spark.class_archive import archive_options
 from pairbus.spark.connect_retries import limit_retries
 from pairbus.spark.lost_jvm import hide_lost_jvm
 from pairbus.spark.package_archive import write_archive
@@ -66,18 +67,10 @@ def create_session(
         return _connect(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     is_local = master is None or is_local_master(master)
-    java_options = [
-        f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}",
-        # The folders of a JVM that is killed are removed at the next start.
-        f"-Djava.io.tmpdir={process_folder()}",
-    ]
-    if fast_start and is_local:
-        java_options += FAST_START
     settings: dict[str, Any] = {
         "spark.app.name": app_name,
         "spark.master": master or LOCAL_MASTER,
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": " ".join(java_options),
     }
     if master is None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -88,7 +81,15 @@ def create_session(
         }
     if not is_local:
         settings |= SPECULATION
-    with fast_home() if is_local else contextlib.nullcontext():
+    with fast_home() if is_local else contextlib.nullcontext() as home:
+        java_options = [
+            f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}",
+            # The folders of a JVM that is killed are removed at the next start.
+            f"-Djava.io.tmpdir={process_folder()}",
+            *(FAST_START if fast_start and is_local else ()),
+            *archive_options(home, "streams" if fast_start else "queries"),
+        ]
+        settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
         if log is not None:
             with log.open("ab") as file:
                 conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))

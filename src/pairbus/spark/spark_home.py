@@ -22,15 +22,15 @@ ARCHIVES = "python"
 
 
 @contextlib.contextmanager
-def fast_home() -> Iterator[None]:
+def fast_home() -> Iterator[Path | None]:
     """Let Spark start with such a home folder, if it would start from the installed package."""
     home = _find_home()
     if home is None:
-        yield
+        yield None
         return
     os.environ["SPARK_HOME"] = str(home)
     try:
-        yield
+        yield home
     finally:
         del os.environ["SPARK_HOME"]
 
