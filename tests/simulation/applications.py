@@ -145,19 +145,20 @@ class Application:
                 "S4", f"{self.process.name} calls the primary for {sender.path} in {status.value}"
             )
 
-    def _on_transfer(self, sender: SdkSender, payloads: list[bytes], accepted: bool) -> None:
+    def _on_transfer(self, sender: SdkSender, payloads: list[bytes], event: str) -> None:
         host = sender.fully_qualified_namespace.partition(".")[0]
         ids = [id_of(payload) for payload in payloads]
         for id in ids:
             record = self.journal.messages.get(id)
-            if record is not None and accepted:
-                record.accepted += 1
-            elif record is not None:
+            if record is None:
+                continue  # a ping
+            if event == "sends":
                 record.transfers += 1
-        self.world.trace(
-            self.process.name,
-            f"{'accepted' if accepted else 'sends'} {' '.join(ids)} at {host}/{sender.path}",
-        )
+            elif event == "accepted":
+                record.accepted += 1
+            else:
+                record.rejected += 1
+        self.world.trace(self.process.name, f"{event} {' '.join(ids)} at {host}/{sender.path}")
 
     # What the callers do.
 
@@ -187,6 +188,8 @@ class Application:
         tries = 0
         while records:
             messages = [_message(id, session) for id in records]
+            for record in records.values():
+                record.unanswered_before = record.unanswered
             began, frozen_s = process.monotonic(), self.frozen_s
             self.world.trace(process.name, f"calls send {' '.join(records)} {send.path} {session}")
             try:
@@ -221,15 +224,22 @@ class Application:
                 if outcome.outcome is SendOutcome.STORED:
                     self._acknowledge([record], records)
                 elif outcome.outcome is SendOutcome.NOT_SENT:
-                    record.not_sent += 1
+                    self._record_not_sent(record)
                 else:
                     record.unknown += 1
         elif isinstance(error, MessageTooLargeForBacklog | SenderInUse):
             for record in records.values():
-                record.not_sent += 1
+                self._record_not_sent(record)
         else:
             for record in records.values():
                 record.unknown += 1
+
+    def _record_not_sent(self, record: MessageRecord) -> None:
+        record.not_sent += 1
+        if record.unanswered > record.unanswered_before:
+            self.journal.violate(
+                "S5", f"{record.id} was reported as not sent after a transfer without an answer"
+            )
 
     def _check_duration(self, began: float, frozen_s: float, send: PlannedSend) -> None:
         took_s = self.process.monotonic() - began - (self.frozen_s - frozen_s)

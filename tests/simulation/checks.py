@@ -106,8 +106,7 @@ def _check_message(
         return
     if plan.duplicate_detection and len(delivered) > 1:
         journal.violate("X2", f"{id} was delivered {len(delivered)} times despite detection")
-    unanswered = record.transfers - record.accepted
-    if record.accepted > 1 and not unanswered:
+    if record.accepted > 1 and not record.unanswered:
         journal.violate("X2", f"{id} was accepted {record.accepted} times without a lost answer")
     forwarded = journal.forwards.get(id, 0)
     if copies > record.transfers + max(0, forwarded - 1):

@@ -25,6 +25,15 @@ class MessageRecord:
     """Transfers by the SDK, to the primary and to the backlog."""
     accepted: int = 0
     """Transfers that a namespace accepted."""
+    rejected: int = 0
+    """Transfers that a namespace rejected."""
+    unanswered_before: int = 0
+    """Transfers without an answer, when the current call began."""
+
+    @property
+    def unanswered(self) -> int:
+        """Transfers without an answer."""
+        return self.transfers - self.accepted - self.rejected
 
 
 @dataclass(slots=True)

@@ -13,10 +13,6 @@ from typing import Protocol
 
 from tests.simulation.scheduler import Process, ProcessKilled, Scheduler
 
-REFUSED_AFTER_S = 0.001
-MAX_HELD_S = 60.0
-"""A connection that could not deliver anything for this long is given up."""
-
 
 class Receives(Protocol):
     """The user of one end of a connection. It is called by the network, in no process."""
@@ -33,7 +29,7 @@ class LinkConditions:
     min_delay_s: float = 0.0005
     max_delay_s: float = 0.003
     partitioned: bool = False
-    spares_silence: bool = True
+    refuses: bool = True
     """New connections are refused while the hosts are partitioned. False: they get no answer."""
 
 
@@ -86,8 +82,6 @@ class Connection:
         peer = self.other(end)
         scheduler = self.network.scheduler
         scheduler.trace(self.name, f"{'>' if end is self.client else '<'} {len(data)}", data=data)
-        if self.network.observe is not None:
-            self.network.observe(self, end, data)
         if peer.silent:
             return
         if self.conditions.partitioned:
@@ -201,7 +195,6 @@ class Network:
         """The share of connections that are much slower than others."""
         self.split_share = 0.02
         """The share of writes that arrive in two parts."""
-        self.observe: Callable[[Connection, End, bytes], None] | None = None
         self.connections: dict[Connection, None] = {}
         self._listeners: dict[str, tuple[Process, Callable[[Connection], Receives]]] = {}
         self._down: dict[str, bool] = {}
@@ -235,7 +228,7 @@ class Network:
         listener = self._listeners.get(host)
         machine = host if listener is None else listener[0].machine.name
         conditions = self.conditions(process.machine.name, machine)
-        if conditions.partitioned and not conditions.spares_silence:
+        if conditions.partitioned and not conditions.refuses:
             task.wait(timeout_s)
             raise TimeoutError(f"{host} did not answer")
         delay = 2 * scheduler.random.uniform(conditions.min_delay_s, conditions.max_delay_s)
@@ -278,7 +271,7 @@ class Network:
 
     def partition(self, one: str, other: str, *, silent: bool) -> None:
         conditions = self.conditions(one, other)
-        conditions.partitioned, conditions.spares_silence = True, not silent
+        conditions.partitioned, conditions.refuses = True, not silent
         self.scheduler.trace("network", f"partition {one} | {other}")
 
     def heal(self, one: str, other: str) -> None:

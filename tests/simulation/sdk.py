@@ -42,8 +42,8 @@ BACKOFF_S, MAX_BACKOFF_S = 0.8, 120.0
 """The SDK's defaults."""
 ANSWERED = LinkDeliverySettleReason.DISPOSITION_RECEIVED
 
-TransferHook = Callable[["SdkSender", list[bytes], bool], None]
-"""Called with the messages of each transfer, before it, and again with True when it is accepted."""
+TransferHook = Callable[["SdkSender", list[bytes], str], None]
+"""Called with the messages of a transfer, and what happens: `sends`, `accepted` or `rejected`."""
 
 
 class SdkConfig:
@@ -191,9 +191,7 @@ class SdkSender(_Link):
             raise CallInterrupted("the call was abandoned, because it took too long")
         if self.pairbus_sizes is not None:
             self.pairbus_sizes.append(list(map(len, payloads)))
-        hooks = self._sdk_client.hooks
-        for hook in hooks:
-            hook(self, payloads, False)
+        self._report(payloads, "sends")
         try:
             self._sender.wait([pending], timeout_s=FOREVER_S if timeout is None else timeout)
         except AmqpError as exc:
@@ -201,14 +199,18 @@ class SdkSender(_Link):
         error = pending.error
         if error is None:
             record.reason = ANSWERED
-            for hook in hooks:
-                hook(self, payloads, True)
+            self._report(payloads, "accepted")
             return
         if pending.rejected:
             record.reason = ANSWERED
+            self._report(payloads, "rejected")
         elif not isinstance(error, ConnectionLost | LinkLost | OperationTimeout):
             self.process.scheduler.current_task().wait(None)  # released: the SDK never returns
         raise sending_error(error, rejected=pending.rejected) from error
+
+    def _report(self, payloads: list[bytes], event: str) -> None:
+        for hook in self._sdk_client.hooks:
+            hook(self, payloads, event)
 
     def _retry(self, attempt: Callable[[], None]) -> None:
         retries = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pairbus.emulator.tiers import NamespaceTier, tier_of
 from pairbus.events import PathStatus
 from pairbus.servicebus.backlog_paths import backlog_paths
-from tests.simulation import spark
+from tests.simulation import spark, spark_globals
 from tests.simulation.applications import Application
 from tests.simulation.checks import StoredCopy, check_messages, contents
 from tests.simulation.consumers import Consumer
@@ -17,9 +17,10 @@ from tests.simulation.faults import FaultInjector
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.namespace import SimulatedNamespace, queue
+from tests.simulation.observers import observe_forwards, observe_locks
 from tests.simulation.plan import Plan
 from tests.simulation.scheduler import Machine, SimulationError
-from tests.simulation.spark import SimulatedSyphon, observe_forwards, observe_locks
+from tests.simulation.spark import SimulatedSyphon
 from tests.simulation.world import World, open_world
 
 LEAK_CHECK_EVERY = 3
@@ -235,7 +236,7 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
         else None
     )
     with open_world(plan.seed, keep_trace=keep_trace) as world:
-        spark.credits_apply = plan.tier in ("standard", "throttled")
+        spark_globals.credits_apply = plan.tier in ("standard", "throttled")
         simulation = Simulation(world, plan, folder)
         restores = [
             observe_forwards(simulation.journal, world),

@@ -13,27 +13,17 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from pyspark import TaskContext
-
-import pairbus.amqp.client.sender
-import pairbus.spark.usage
-import pairbus.syphon.source
-from pairbus.amqp.batch import BATCH_FORMAT, split_batch
-from pairbus.amqp.client import ClientOptions, PendingDelivery
+from pairbus.amqp.client import ClientOptions
 from pairbus.backlog.syphon_control import ControlFile
-from pairbus.spark.destination_sender import DestinationSender
-from pairbus.spark.emptiness import EmptinessCheck
-from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.plans import PartitionPlan
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.sequence_ranges import SequenceRanges
 from pairbus.syphon.sink import BacklogSink
 from pairbus.syphon.source import backlog_reader, backlog_stream_reader
 from pairbus.syphon.status_file import StatusFiles
-from tests.simulation import standard_library
-from tests.simulation.journal import Journal, id_of
+from tests.simulation import spark_globals
+from tests.simulation.journal import Journal
 from tests.simulation.plan import Plan
 from tests.simulation.scheduler import Machine, Process, ProcessKilled
 from tests.simulation.world import World
@@ -47,79 +37,6 @@ PLAN_S = 0.05
 """The time that Spark needs to start a micro-batch."""
 RESTART_S, ONCE_EVERY_S = 2.0, 10.0
 """The pause before a query that failed is started again, and between two runs with `once`."""
-
-T = TypeVar("T")
-
-
-class PerProcess(Generic[T]):
-    """A global variable of pairbus that has another value in each simulated process."""
-
-    def __init__(self, create: Callable[[], T]) -> None:
-        self._create = create
-
-    def _value(self) -> T:
-        values = standard_library.current().process.__dict__.setdefault("globals", {})
-        if self not in values:
-            values[self] = self._create()
-        value: T = values[self]
-        return value
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._value()[key]  # type: ignore[index]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._value()[key] = value  # type: ignore[index]
-
-    def __contains__(self, key: Any) -> bool:
-        return key in self._value()  # type: ignore[operator]
-
-
-class _Attempt:
-    """In the place of the TaskContext of a running task."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def attemptNumber(self) -> int:  # noqa: N802
-        return self._number
-
-
-def _task_context() -> _Attempt | None:
-    task = standard_library.current().task
-    return None if task is None else task.context
-
-
-class _Credits:
-    """In the place of `CreditLimit`, which asks the administration API for the tier."""
-
-    def __init__(self, options: ClientOptions, usage: object) -> None:
-        pass
-
-    def applies(self) -> bool:
-        return credits_apply
-
-
-credits_apply = False
-
-
-def install() -> None:
-    """Give each simulated process its own globals, and tasks their context."""
-    pairbus.syphon.source._unordered = PerProcess(lambda: defaultdict(SequenceRanges))  # type: ignore[assignment]
-    pairbus.spark.usage._ledgers = PerProcess(dict)  # type: ignore[assignment]
-    pairbus.syphon.source.CreditLimit = _Credits  # type: ignore[misc, assignment]
-    check: Any = EmptinessCheck
-    are_empty = check.are_empty
-
-    def are_empty_and_when(self: Any) -> bool:
-        scheduler = standard_library.current()
-        scheduler.process.__dict__["emptiness_checked_at"] = scheduler.now
-        return bool(are_empty(self))
-
-    check.are_empty = are_empty_and_when
-    TaskContext.get = staticmethod(_task_context)  # type: ignore[assignment, method-assign]
-
-
-install()
 
 
 class Job:
@@ -157,7 +74,7 @@ class Worker:
             while self.job is None:
                 self._task.wait(None)
             job = self.job
-            self._task.context = _Attempt(job.attempt)
+            self._task.context = spark_globals.Attempt(job.attempt)
             try:
                 job.result = job.work()
             except Exception as exc:  # noqa: BLE001  it fails the task
@@ -458,51 +375,3 @@ class SimulatedSyphon:
 def scratch_folder() -> str | None:
     """Return a folder in memory, where the status files of syphons are."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-def observe_locks(journal: Journal, world: World) -> Callable[[], None]:
-    """Check that syphons send nothing whose lock has expired, until the returned function is
-    called."""
-    start = DestinationSender._start
-
-    def checked(sender: DestinationSender, messages: list[RestoredMessage]) -> Any:
-        result = start(sender, messages)
-        if isinstance(result, PendingDelivery):
-            now_ms = world.scheduler.process.wall() * 1000
-            for message in messages:
-                if message.lock_token is not None and message.locked_until < now_ms:
-                    late_s = (now_ms - message.locked_until) / 1000
-                    journal.violate(
-                        "Y2",
-                        f"{id_of(message.payload)} was sent {late_s:.2f} s after its lock expired",
-                    )
-        return result
-
-    DestinationSender._start = checked  # type: ignore[method-assign]
-
-    def restore() -> None:
-        DestinationSender._start = start  # type: ignore[method-assign]
-
-    return restore
-
-
-def observe_forwards(journal: Journal, world: World) -> Callable[[], None]:
-    """Record the messages that syphons transfer, until the returned function is called."""
-    sender_class: Any = pairbus.amqp.client.sender.Sender
-    post = sender_class.post
-
-    def recorded(sender: Any, payload: bytes, *, message_format: int = 0, **options: Any) -> Any:
-        pending = post(sender, payload, message_format=message_format, **options)
-        members = split_batch(payload) if message_format == BATCH_FORMAT else [payload]
-        ids = [id_of(member) for member in members]
-        for id in ids:
-            journal.forwards[id] = journal.forwards.get(id, 0) + 1
-        world.trace(world.scheduler.process.name, f"forwards {' '.join(ids)} to {sender.path}")
-        return pending
-
-    sender_class.post = recorded
-
-    def restore() -> None:
-        sender_class.post = post
-
-    return restore

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import pairbus.amqp.client.client
 from tests.simulation import standard_library
 from tests.simulation.client_transport import transport_factory
-from tests.simulation.namespace import SimulatedNamespace
 from tests.simulation.network import Network
 from tests.simulation.scheduler import Machine, Process, Scheduler
 
@@ -64,6 +63,3 @@ def open_world(seed: int, *, keep_trace: bool = False) -> Iterator[World]:
             process.kill()
         standard_library.set_scheduler(Scheduler(0), 0)
         gc.enable()
-
-
-__all__ = ["SimulatedNamespace", "World", "open_world"]

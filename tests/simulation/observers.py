@@ -1,0 +1,60 @@
+"""Observers of syphons: what their tasks send, and whether their locks are still valid."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pairbus.amqp.client.sender
+from pairbus.amqp.batch import BATCH_FORMAT, split_batch
+from pairbus.amqp.client import PendingDelivery
+from pairbus.spark.destination_sender import DestinationSender
+from pairbus.spark.messages import RestoredMessage
+from tests.simulation.journal import Journal, id_of
+from tests.simulation.world import World
+
+
+def observe_locks(journal: Journal, world: World) -> Callable[[], None]:
+    """Check that syphons send nothing whose lock has expired, until the returned function is
+    called."""
+    start = DestinationSender._start
+
+    def checked(sender: DestinationSender, messages: list[RestoredMessage]) -> Any:
+        result = start(sender, messages)
+        if isinstance(result, PendingDelivery):
+            now_ms = world.scheduler.process.wall() * 1000
+            for message in messages:
+                if message.lock_token is not None and message.locked_until < now_ms:
+                    late_s = (now_ms - message.locked_until) / 1000
+                    journal.violate(
+                        "Y2",
+                        f"{id_of(message.payload)} was sent {late_s:.2f} s after its lock expired",
+                    )
+        return result
+
+    DestinationSender._start = checked  # type: ignore[method-assign]
+
+    def restore() -> None:
+        DestinationSender._start = start  # type: ignore[method-assign]
+
+    return restore
+
+
+def observe_forwards(journal: Journal, world: World) -> Callable[[], None]:
+    """Record the messages that syphons transfer, until the returned function is called."""
+    sender_class: Any = pairbus.amqp.client.sender.Sender
+    post = sender_class.post
+
+    def recorded(sender: Any, payload: bytes, *, message_format: int = 0, **options: Any) -> Any:
+        pending = post(sender, payload, message_format=message_format, **options)
+        members = split_batch(payload) if message_format == BATCH_FORMAT else [payload]
+        ids = [id_of(member) for member in members]
+        for id in ids:
+            journal.forwards[id] = journal.forwards.get(id, 0) + 1
+        world.trace(world.scheduler.process.name, f"forwards {' '.join(ids)} to {sender.path}")
+        return pending
+
+    sender_class.post = recorded
+
+    def restore() -> None:
+        sender_class.post = post
+
+    return restore
