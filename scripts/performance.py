@@ -43,7 +43,7 @@ This page is generated from `benchmarks/results.json` by `make performance`. Do 
   machine. A ratio above 1 means that pairbus is better, whether more or less of the unit is better.
   Ratios can be compared between machines; messages per second cannot.
 - **The best round counts.** Noise can only add time. Figures still differ between runs on a small
-  or shared machine. The load of the machine at the start of each benchmark is in the last section.
+  or shared machine. Of drains the median counts, with the range of all rounds below. The load of the machine at the start of each benchmark is in the last section.
 - **Targets** were set beforehand. A target is a ratio to the first peer in the table, or a value in
   the given unit. The tables show which targets are not met.
 - **Each benchmark has its own date, commit and machine.** They are in the last section.
