@@ -44,8 +44,8 @@ This page is generated from `benchmarks/results.json` by `make performance`. Do 
   Ratios can be compared between machines; messages per second cannot.
 - **The best round counts.** Noise can only add time. Where a ratio has a range in brackets, the
   medians of all rounds count, and the range is that of the middle half of the rounds. Of drains
-  the median counts, too. Figures still differ between runs on a small or shared machine. The load of the machine at the start of each
-  benchmark is in the last section.
+  the median counts, too. Figures still differ between runs on a small or shared machine. The load
+  of the machine at the start of each benchmark is in the last section.
 - **Targets** were set beforehand. A target is a ratio to the first peer in the table, or a value in
   the given unit. The tables show which targets are not met.
 - **Each benchmark has its own date, commit and machine.** They are in the last section.

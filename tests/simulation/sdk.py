@@ -9,12 +9,12 @@ tables of docs/failures.md. Messages, batches and exceptions are those of the re
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from azure.servicebus import ServiceBusMessageBatch, TransportType
 from azure.servicebus import exceptions as sdk
 
-from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch
+from pairbus.amqp.batch import BATCH_FORMAT, batch_envelope, make_batch, split_batch
 from pairbus.amqp.client import Client, ClientOptions, Management, Sender
 from pairbus.amqp.sections import Message
 from pairbus.errors import (
@@ -31,7 +31,8 @@ from pairbus.errors import (
     StateError,
 )
 from pairbus.pairing.sdk import DATA_SECTION, CallInterrupted, encode, raw_message
-from pairbus.pairing.sdk_transfers import EncodedMessage, LinkDeliverySettleReason
+from pairbus.pairing.sdk_payloads import EncodedMessage
+from pairbus.pairing.sdk_transfers import LinkDeliverySettleReason
 from pairbus.servicebus import annotations, conditions
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.servicebus.ping import PING_CONTENT_TYPE
@@ -156,10 +157,24 @@ class SdkSender(_Link):
         return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes or size)
 
     def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
-        payloads, is_batch, is_ping = _payloads(message)
-        if not is_ping:
+        delivery = _delivery_of(message)
+        if not delivery.is_ping:
             self._sdk_client.on_call(self)
-        self._retry(lambda: self._send(payloads, is_batch, timeout))
+        self._retry(lambda: self._send(delivery, timeout))
+
+    # The private names that `send_payloads` uses.
+
+    _amqp_transport = None
+
+    def _check_live(self) -> None:
+        pass
+
+    def _do_retryable_operation(
+        self, operation: Callable[..., None], *, message: Any, timeout: float | None, **_: Any
+    ) -> None:
+        self._sdk_client.on_call(self)
+        delivery = _delivery_of(message)
+        self._retry(lambda: operation(delivery, timeout))
 
     # One attempt.
 
@@ -173,14 +188,15 @@ class SdkSender(_Link):
         except AmqpError as exc:
             raise opening_error(exc) from exc
         self._max_message_size_on_link = self._sender.max_message_size or MAX_MESSAGE_SIZE_STANDARD
+        self._running = True
 
-    def _send(self, payloads: list[bytes], is_batch: bool, timeout: float | None) -> None:
+    def _send(self, delivery: "EncodedDelivery", timeout: float | None) -> None:
         self._open()
-        payload = make_batch(payloads, batch_envelope(payloads[0])) if is_batch else payloads[0]
-        message_format = BATCH_FORMAT if is_batch else 0
-        now = self.process.monotonic()
+        payloads, now = delivery.members, self.process.monotonic()
         try:
-            pending = self._sender.enqueue(payload, message_format, now + FOREVER_S)
+            pending = self._sender.enqueue(
+                delivery.payload, delivery.message_format, now + FOREVER_S
+            )
         except MessageTooLarge as exc:
             raise sdk.MessageSizeExceededError(message=str(exc)) from exc
         except AmqpError as exc:  # the link was lost while the sender waited for credit
@@ -232,23 +248,41 @@ class SdkSender(_Link):
     def _restart(self) -> None:
         """Open a new connection at the next attempt."""
         self.abort()
+        self._running = False
         self.client = Client(self._sdk_client.options)
         self._sender = Sender(self.client, self.path)
 
 
-def _payloads(message: Any) -> tuple[list[bytes], bool, bool]:
-    """Return encoded messages, whether they are sent as a batch, and whether this is a ping."""
+class EncodedDelivery(NamedTuple):
+    """The messages of a call, as the SDK transfers them."""
+
+    members: list[bytes]
+    """Each message."""
+    payload: bytes
+    """The single message, or the batch."""
+    message_format: int = 0
+    is_ping: bool = False
+
+
+def _delivery_of(message: Any) -> EncodedDelivery:
     if isinstance(message, ServiceBusMessageBatch):
         inner: Any = message._message
-        if isinstance(inner, EncodedMessage):
-            return [inner.payload], False, False
-        return [bytes(member) for member in inner[DATA_SECTION]], True, False
+        if not isinstance(inner, EncodedMessage):
+            return _batch_of([bytes(member) for member in inner[DATA_SECTION]])
+        is_batch = inner._code == BATCH_FORMAT
+        members = split_batch(inner.payload) if is_batch else [inner.payload]
+        return EncodedDelivery(members, inner.payload, inner._code)
     if isinstance(message, list):
-        return [encode(each) for each in message], True, False
+        return _batch_of([encode(each) for each in message])
     properties = raw_message(message).properties
     content_type = None if properties is None else properties.content_type
     is_ping = content_type in (PING_CONTENT_TYPE, PING_CONTENT_TYPE.encode())
-    return [encode(message)], False, is_ping
+    payload = encode(message)
+    return EncodedDelivery([payload], payload, is_ping=is_ping)
+
+
+def _batch_of(members: list[bytes]) -> EncodedDelivery:
+    return EncodedDelivery(members, make_batch(members, batch_envelope(members[0])), BATCH_FORMAT)
 
 
 def opening_error(error: AmqpError) -> sdk.ServiceBusError:

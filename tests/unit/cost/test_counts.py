@@ -24,7 +24,13 @@ from pairbus.servicebus.limits import BILLING_UNIT
 from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose, Usage
 
 CONNECTIONS = Path(__file__).parents[3] / "src" / "pairbus" / "emulator" / "connections"
-METER_METHODS = {"add": 1, "add_without_message": 1, "count": 0, "count_without_message": 0}
+METER_METHODS = {
+    "add_messages": 1,
+    "add": 1,
+    "add_without_message": 1,
+    "count": 0,
+    "count_without_message": 0,
+}
 """Methods that count operations, with the position of the argument `kind`."""
 KB = 1024
 PEEK = CostKey(Purpose.DRAIN, NamespaceRole.SECONDARY, OperationKind.PEEK)
