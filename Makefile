@@ -27,7 +27,7 @@ ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
 	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder --durations 25 $(addprefix --ignore ,$(DEADLINES))
-	@$(PY) -m pytest -n 6 --dist worksteal $(DEADLINES)
+	@$(PY) -m pytest -n 9 --dist worksteal $(DEADLINES)
 endif
 
 test-core: setup-core ## Run the tests that need no other program than Python, such as Java

@@ -1,6 +1,7 @@
 """The files of deploy/images. `scripts/images.py` builds and runs the images."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def test_status_file_is_healthy_while_it_is_recent(tmp_path: Path):
     file.write_text(json.dumps({"healthy": True, "time": time.time() - 90}))
     result = check("--status-file", file)
     assert result.returncode == 1
-    assert "was written 90 s ago" in result.stderr
+    assert re.search(r"was written \d{2,} s ago", result.stderr)
     assert check("--status-file", file, "--max-age", "600").returncode == 0
 
 

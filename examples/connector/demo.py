@@ -59,8 +59,7 @@ def move_large(spark: SparkSession, source: str, target: str, checkpoint: str) -
     query.awaitTermination()
 
 
-def main() -> int:
-    spark = create_session("local[2]", "servicebus demo")  # any session works
+def run(spark: SparkSession) -> int:
     register(spark)
     with LocalNamespace("one") as one, LocalNamespace("two") as two:
         one.create_queue("orders")
@@ -72,13 +71,20 @@ def main() -> int:
             move_large(spark, one.connection_string, two.connection_string, checkpoint)
         remaining = peek(spark, one.connection_string, "orders").select("message_id").collect()
         moved = peek(spark, two.connection_string, "large-in").select("message_id").collect()
-    spark.stop()
     print("Left in one:", ", ".join(sorted(row.message_id for row in remaining)))
     print("Moved to two:", ", ".join(sorted(row.message_id for row in moved)))
     large = {f"id-{n}" for n in range(0, 10, 3)}
     complete = {row.message_id for row in moved} == large and len(remaining) == 10 - len(large)
     print("All messages are where they belong." if complete else "Some messages are missing.")
     return 0 if complete else 1
+
+
+def main() -> int:
+    spark = create_session("local[2]", "servicebus demo")  # any session works
+    try:
+        return run(spark)
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Fixtures of the fault tests of the syphon: two namespaces, a backlog, messages, and a clock."""
 
+import os
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,20 @@ from tests.faults.syphon_process import SyphonProcess
 from tests.tiers import TEST_TIER
 
 StartSyphon = Callable[..., SyphonProcess]
+LONGEST = "test_every_call_ends"
+"""The tests that wait longest, for the whole timeouts of their calls."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the longest tests evenly over the list, which `--dist worksteal` cuts into one part
+    for each worker: two of them in one worker would decide how long the run takes."""
+    longest = [item for item in items if item.name.startswith(LONGEST)]
+    if "PYTEST_XDIST_WORKER" not in os.environ or not longest:
+        return
+    others = iter([item for item in items if item not in longest])
+    gap = len(items) // len(longest)
+    spread = [item for first in longest for item in (first, *islice(others, gap - 1))]
+    items[:] = [*spread, *others]
 
 
 @pytest.fixture(scope="module")

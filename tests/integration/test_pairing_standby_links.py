@@ -54,8 +54,10 @@ async def test_link_is_opened_when_the_path_becomes_suspect_and_used_in_failover
     before = operations(pair)
     (fault,) = await make_suspect(pair, sender)
 
-    await until(lambda: len(links(pair)) == 1, "a link to the backlog")
+    # The namespace has the link before the sender does.
+    await until(lambda: sender._links.standby, "a link to the backlog")
     opened = links(pair)
+    assert len(opened) == 1
     assert operations(pair) == before
     pair.advance(60)
     await pair.until_state(queue, FAILOVER)

@@ -292,4 +292,4 @@ class EnginePair(RuleBasedStateMachine):
 
 
 class TestEngines(EnginePair.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(stateful_step_count=40, max_examples=250)
+    settings = settings(stateful_step_count=40)

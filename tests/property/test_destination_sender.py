@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
@@ -127,7 +127,6 @@ rejected = st.tuples(st.just("reject"), st.sampled_from(REJECTIONS), st.just(Fal
 nothing = st.tuples(st.just("none"), st.just(Refused), st.just(False))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     sessions=st.lists(st.sampled_from([None, "a", "b"]), min_size=1, max_size=60),
     faults=st.lists(st.one_of(nothing, nothing, lost, rejected), max_size=30),

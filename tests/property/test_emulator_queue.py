@@ -712,8 +712,8 @@ def apply_action(queue: MessageQueue, action: str, token: bytes, now: int) -> in
 
 
 class TestQueue(Machine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(stateful_step_count=60, max_examples=150)
+    settings = settings(stateful_step_count=60)
 
 
 class TestQueueWithSessions(MachineWithSessions.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(stateful_step_count=60, max_examples=150)
+    settings = settings(stateful_step_count=60)

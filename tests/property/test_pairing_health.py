@@ -298,5 +298,5 @@ class AnyHealth(RuleBasedStateMachine):
         assert self.health.since == self.changed_at
 
 
-AnyHealth.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+AnyHealth.TestCase.settings = settings(stateful_step_count=40)
 TestAnyHealth = pytest.mark.rule("S2", "S3", "S12", "S13")(AnyHealth.TestCase)

@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from azure.servicebus import ServiceBusMessage
-from hypothesis import given, settings
+from hypothesis import given
 
 from pairbus.errors import (
     MessageTooLargeForBacklog,
@@ -130,7 +130,6 @@ def error_of(harness: PairingHarness, operation: Operation[Any]) -> Exception | 
     schedule=st.booleans(),
     after_drain=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
 def test_outcomes_agree_with_what_the_queues_stored(
     primary: list[tuple[str, Any]],
     queues: list[list[tuple[str, Any]]],
@@ -176,7 +175,6 @@ def test_outcomes_agree_with_what_the_queues_stored(
     queues=st.lists(st.lists(attempts, min_size=1, max_size=3), min_size=3, max_size=3),
     primary=st.lists(attempts, min_size=1, max_size=1),
 )
-@settings(max_examples=200, deadline=None)
 def test_pairing_that_ends_during_a_call_does_not_hide_what_was_stored(
     after: int, change: str, queues: list[list[tuple[str, Any]]], primary: list[tuple[str, Any]]
 ) -> None:

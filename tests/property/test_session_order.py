@@ -148,5 +148,5 @@ class KilledReaders(RuleBasedStateMachine):
         self.messages_of_a_session_arrive_in_order()
 
 
-KilledReaders.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+KilledReaders.TestCase.settings = settings(stateful_step_count=40)
 TestKilledReaders = pytest.mark.rule("Y10")(KilledReaders.TestCase)

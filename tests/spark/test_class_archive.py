@@ -1,17 +1,21 @@
-"""The second start of Spark on a machine maps the classes that the first one has archived."""
+"""The second start on a machine maps the classes that the first one has archived."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
+from pairbus.spark.class_archive import VARIABLES, archive_options, is_whole
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(600)
-
-SCRIPT = """
+SPARK = Path(pyspark.__file__).parent
+SMALL_PROGRAM = "org.apache.spark.launcher.Main"
+"""A program of Spark that prints a command and ends."""
+SPARK_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+START_SPARK = """
 from pathlib import Path
 from pairbus.spark.sessions import create_session
 
@@ -22,10 +26,36 @@ print("\\nmaps", ".jsa" in Path(f"/proc/{jvm}/maps").read_text().replace("classe
 """
 
 
+def start_java(home: Path, log: Path) -> str:
+    """Run a small program of Spark with the options of an archive. Return the loaded classes."""
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    options = [*archive_options(home, "streams"), f"-Xlog:class+load:file={log}"]
+    subprocess.run(
+        [java, *options, "-cp", f"{SPARK / 'jars'}/*", SMALL_PROGRAM, SPARK_SUBMIT, "--version"],
+        env={**os.environ, "SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": "2.13"},
+        check=True,
+        capture_output=True,
+    )
+    return log.read_text()
+
+
+def test_second_java_maps_the_classes_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    loaded = f"{SMALL_PROGRAM} source: "
+    home = tmp_path / "home"
+    home.mkdir()
+
+    assert f"{loaded}file:" in start_java(home, tmp_path / "first")
+    assert f"{loaded}shared objects file (top)" in start_java(home, tmp_path / "second")
+
+
 def start_spark(cache: Path) -> str:
     variables = {name: text for name, text in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
     run = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", START_SPARK],
         env={**variables, "XDG_CACHE_HOME": str(cache)},
         check=True,
         capture_output=True,
@@ -34,12 +64,13 @@ def start_spark(cache: Path) -> str:
     return run.stdout
 
 
-def test_second_start_maps_the_classes_of_the_first(tmp_path: Path) -> None:
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_second_start_of_spark_maps_the_classes_of_the_first(tmp_path: Path) -> None:
     assert "maps False" in start_spark(tmp_path)
 
     def is_written() -> bool:  # Java writes the file when it ends, which may be after Python
-        drafts = list(tmp_path.rglob("classes-streams-*.draft"))
-        return bool(drafts) and any(drafts[0].read_bytes()[:4])
+        return any(is_whole(draft) for draft in tmp_path.rglob("classes-streams-*.draft"))
 
     wait_until(is_written, "the archive of the first JVM")
 

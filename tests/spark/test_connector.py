@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from examples.connector import demo
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver, Sender
 from pairbus.amqp.sections import Message
 from pairbus.servicebus.management import DEAD_LETTERED
@@ -356,11 +357,21 @@ def test_examples_of_the_documentation_are_part_of_the_demo() -> None:
     assert [example for example in examples if example not in DEMO.read_text()] == []
 
 
+def test_steps_of_the_demo_leave_every_message_where_it_belongs(
+    session: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert demo.run(session) == 0
+
+    output = capsys.readouterr().out
+    assert "Moved to two: id-0, id-3, id-6, id-9" in output
+    assert output.endswith("All messages are where they belong.\n")
+
+
+@pytest.mark.soak
 def test_demo_runs() -> None:
-    demo = subprocess.run(
+    run = subprocess.run(
         [sys.executable, DEMO], capture_output=True, text=True, timeout=500, check=False
     )
 
-    assert demo.returncode == 0, demo.stdout + demo.stderr
-    assert "Moved to two: id-0, id-3, id-6, id-9" in demo.stdout
-    assert demo.stdout.endswith("All messages are where they belong.\n")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.endswith("All messages are where they belong.\n")
