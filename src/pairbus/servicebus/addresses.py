@@ -43,8 +43,9 @@ def canonical_address(
     """Return a host and a port by which two spellings of one namespace are equal.
 
     The host is in lower case, and every loopback address is `localhost`. The port is None if it is
-    one of the service's own. A host that does not name a namespace is replaced by
-    `endpoint_host`, the host to connect to instead, if there is one.
+    one of the service's own, unless the host does not name a namespace: emulators on one host
+    have different ports. Such a host is replaced by `endpoint_host`, the host to connect to
+    instead, if there is one.
     """
     host = host.lower()
     if endpoint_host is not None and namespace_name(host) is None:
@@ -52,7 +53,7 @@ def canonical_address(
     ip_address = parse_ip_address(host)
     if ip_address is not None:
         host = LOCALHOST if ip_address.is_loopback else str(ip_address)
-    return host, None if port in SERVICE_PORTS else port
+    return host, None if port in SERVICE_PORTS and namespace_name(host) else port
 
 
 def format_address(host: str, port: int | None) -> str:
