@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusMessage
 
 BODY = b"x" * 200
 PROPERTIES: Any = {"tenant": "contoso", "priority": 3, "express": True}
-SENDS, BATCHES, BATCH = 480, 16, 100
+SENDS, BATCHES, BATCH = 240, 16, 100
 """The sends of a round, or its batches and their messages."""
 
 

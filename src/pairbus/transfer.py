@@ -66,7 +66,7 @@ WRONG_ALIAS: Final = "WrongAlias"
 """Dead-letter reason: an alias has the wrong AMQP type, or a value that no message can have. The
 description names it."""
 
-_RESERVED_NAMES = frozenset((*ALIASES, *(name.encode() for name in ALIASES)))
+RESERVED_NAMES = frozenset((*ALIASES, *(name.encode() for name in ALIASES)))
 _ALIAS_KEYS = ExtractedKeys(ALIASES)
 _SCHEDULE_KEYS = ExtractedKeys((SCHEDULED_ENQUEUE_TIME,))
 _SERVICE_KEYS = ExtractedKeys(SET_BY_SERVICE)
@@ -89,9 +89,9 @@ _unpack_int64 = Struct(">xq").unpack
 
 def reserved_name(names: Collection[str | bytes]) -> str | None:
     """Return the first of some names of application properties that is an alias, or None."""
-    if _RESERVED_NAMES.isdisjoint(names):
+    if RESERVED_NAMES.isdisjoint(names):
         return None
-    reserved = next(name for name in names if name in _RESERVED_NAMES)
+    reserved = next(name for name in names if name in RESERVED_NAMES)
     return reserved.decode() if isinstance(reserved, bytes) else reserved
 
 

@@ -620,6 +620,28 @@ async def test_waiting_for_other_calls_of_a_sender_starts_no_failover(
     assert pair.backlog() == []
 
 
+@pytest.mark.rule("S2a", "S3")
+async def test_call_whose_turn_comes_too_late_starts_no_failover(make: Make) -> None:
+    pair = await make(failover_interval=MINUTE)
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    lock = pair.inner(sender)._links.lock
+    if pair.sync:
+        lock.acquire()
+    else:
+        await lock.acquire()
+    try:
+        call = asyncio.create_task(error_of(sender.send_messages(message(), timeout=0.5)))
+        await asyncio.sleep(0.45)
+    finally:
+        lock.release()
+    assert type(await call) is SenderInUse
+    assert pair.state(queue) is PathStatus.HEALTHY
+    assert pair.arrived(queue) == []
+    await sender.send_messages(message())
+    assert len(pair.arrived(queue)) == 1
+
+
 @pytest.mark.rule("S2a")
 async def test_credential_that_does_not_answer_does_not_block_a_call(make: Make) -> None:
     pair = await make(operation_timeout=8 * SECOND)

@@ -20,10 +20,20 @@ def test_figure_is_the_count_of_a_message_in_loops_of_the_reference_without_its_
     assert figures_of(PATHS) == {"paired": 3.0, "emulator": 5.0}
 
 
-@pytest.mark.parametrize(("figure", "failed"), [(9.0, False), (11.0, False), (11.01, True)])
-def test_figure_above_the_bound_fails(figure: float, failed: bool) -> None:
+@pytest.mark.parametrize(
+    ("kept", "figure", "failed"),
+    [
+        (10.0, 9.0, False),
+        (10.0, 11.0, False),
+        (10.0, 11.01, True),
+        (-10.0, -10.0, False),
+        (-10.0, -9.01, False),
+        (-10.0, -8.9, True),
+    ],
+)
+def test_figure_above_the_bound_fails(kept: float, figure: float, failed: bool) -> None:
     assert BOUND == 1.1
-    (comparison,) = compare({"paired": figure}, {"paired": 10.0})
+    (comparison,) = compare({"paired": figure}, {"paired": kept})
 
     assert comparison.failed is failed
     assert ("FAILED" in str(comparison)) is failed

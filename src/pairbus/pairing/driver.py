@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -160,8 +161,19 @@ def _join(threads: Iterable[threading.Thread], deadline: float) -> None:
         thread.join(max(0.0, deadline - monotonic()))
 
 
+def acquire(lock: threading.Lock, timeout_s: float) -> float | None:
+    """Acquire a lock. Return the time that is left of the timeout, or None if it is over."""
+    if lock.acquire(blocking=False):
+        return timeout_s
+    deadline = monotonic() + timeout_s
+    return max(0.0, deadline - monotonic()) if lock.acquire(timeout=timeout_s) else None
+
+
 def _acquire(lock: threading.Lock, timeout_s: float | None) -> HeldLock:
-    if not lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
-        assert timeout_s is not None
+    if timeout_s is None:
+        lock.acquire()
+        return HeldLock(lock, inf)
+    left_s = acquire(lock, timeout_s)
+    if left_s is None:
         raise lock_timed_out(timeout_s)
-    return HeldLock(lock)
+    return HeldLock(lock, left_s)

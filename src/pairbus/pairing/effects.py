@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 10.0
 """The longest time to wait for something to close."""
+MIN_CALL_SHARE = 0.25
+"""The fraction of its time that a call must have left when its turn comes. With less, it could fail
+only because it waited for others, which would look like an outage."""
 
 
 class CallTimedOut(OperationTimeoutError):
@@ -38,6 +41,17 @@ def lock_timed_out(seconds: float) -> SenderInUse:
     )
 
 
+def is_too_late(left_s: float, timeout_s: float) -> bool:
+    """Return whether a call spent too much of its time waiting for its turn."""
+    return left_s <= timeout_s * MIN_CALL_SHARE
+
+
+def check_time_left(left_s: float, timeout_s: float) -> None:
+    """Raise SenderInUse if a call spent too much of its time waiting for its turn."""
+    if is_too_late(left_s, timeout_s):
+        raise lock_timed_out(timeout_s - left_s)
+
+
 class CallSdk(NamedTuple):
     """Call a function with a sender or receiver of the SDK. The result is that of the function.
     Raises CallTimedOut; the sender or receiver must not be used again then."""
@@ -48,23 +62,25 @@ class CallSdk(NamedTuple):
 
 
 class AcquireLock(NamedTuple):
-    """Acquire a lock. The result is a context manager that releases it. Raises SenderInUse;
-    without a timeout the wait is unlimited."""
+    """Acquire a lock for a call. The result is a HeldLock. The timeout is that of the wait and the
+    call together. Raises SenderInUse; without a timeout the wait is unlimited."""
 
     lock: Any
     timeout_s: float | None = None
 
 
 class HeldLock:
-    """A lock that was acquired. It is released at the end of the `with` block."""
+    """A lock that was acquired. It is released at the end of the `with` block, which gets the time
+    that is left of the timeout."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_left_s", "_lock")
 
-    def __init__(self, lock: Any) -> None:
+    def __init__(self, lock: Any, left_s: float) -> None:
         self._lock = lock
+        self._left_s = left_s
 
-    def __enter__(self) -> None:
-        """Do nothing: the lock is held already."""
+    def __enter__(self) -> float:
+        return self._left_s
 
     def __exit__(self, *exc: object) -> None:
         self._lock.release()

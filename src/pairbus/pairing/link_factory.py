@@ -58,7 +58,7 @@ class LinkFactory:
 
     def backlog_sender(self, queue: str) -> Any:
         """Return a sender of a backlog queue."""
-        return self._prepare(self._secondary.get_queue_sender(queue), encoded=True)
+        return self._prepare(self._secondary.get_queue_sender(queue))
 
     def ping_sender(self, path: str) -> Any:
         """Return a sender of the primary that does not retry."""
@@ -74,12 +74,12 @@ class LinkFactory:
         receiver = without_retries(self._secondary).get_queue_receiver(queue)
         return self._prepare(receiver, sends=False)
 
-    def _prepare(self, link: Any, *, sends: bool = True, encoded: bool = False) -> Any:
+    def _prepare(self, link: Any, *, sends: bool = True) -> Any:
         check_link(link)
         self._links.add(link)
         if self._interruptible:
             make_handshake_interruptible(link)
             make_opening_interruptible(link)
         if sends:
-            record_transfers(link, sizes=self.usage is not None, encoded=encoded)
+            record_transfers(link, sizes=self.usage is not None)
         return link

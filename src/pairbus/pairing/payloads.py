@@ -14,6 +14,8 @@ from pairbus.amqp.sections import GROUP_ID, MESSAGE_ID
 from pairbus.amqp.sections import Message as AmqpMessage
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import (
+    CONTEXT_TEXTS,
+    BatchEncoder,
     LinkLimits,
     batch_settings,
     encode,
@@ -24,7 +26,7 @@ from pairbus.pairing.sdk import (
     with_new_id,
 )
 from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_MESSAGE_SIZE_STANDARD
-from pairbus.transfer import reserved_name, to_backlog
+from pairbus.transfer import RESERVED_NAMES, reserved_name, to_backlog
 
 MessageTypes: TypeAlias = (
     ServiceBusMessage
@@ -35,6 +37,8 @@ MessageTypes: TypeAlias = (
     | Iterable[Mapping[str, object]]
 )
 """One or several messages, as the senders of the SDK accept them."""
+_EXAMINED_NAMES = RESERVED_NAMES | CONTEXT_TEXTS
+"""The names of application properties that must not be sent as they are."""
 
 
 def prepare(messages: Any) -> Any:
@@ -68,8 +72,9 @@ def prepare_message(message: Any) -> Any:
         return prepare_message(converted)
     else:
         return message
-    if raw.application_properties:
-        _check_reserved(raw.application_properties)
+    properties = raw.application_properties
+    if properties and not _EXAMINED_NAMES.isdisjoint(properties):
+        _check_reserved(properties)
         message = keep_context(message)
     if raw.properties is None or raw.properties.message_id is None:
         return with_new_id(message)
@@ -101,6 +106,10 @@ def not_a_message(value: object) -> TypeError:
 class PairedBatch(ServiceBusMessageBatch):
     """A batch of the SDK that adds missing message ids, and refuses reserved property names."""
 
+    def __init__(self, max_size_in_bytes: int | None = None, **settings: Any) -> None:
+        super().__init__(max_size_in_bytes, **settings)
+        self._encoder = BatchEncoder()
+
     @classmethod
     def like(cls, batch: ServiceBusMessageBatch) -> "PairedBatch":
         """Return an empty batch with the limits of another batch."""
@@ -108,7 +117,7 @@ class PairedBatch(ServiceBusMessageBatch):
 
     def add_message(self, message: Any) -> None:
         """Add a message, as `ServiceBusMessageBatch.add_message` does. Raises ReservedProperty."""
-        super().add_message(prepare_message(message))
+        self._encoder.add(self, prepare_message(message))
 
 
 def paired_batch(batch: ServiceBusMessageBatch | None, size: int | None) -> PairedBatch:

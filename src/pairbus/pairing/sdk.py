@@ -36,6 +36,7 @@ try:
         TraceAttributes,
         trace_message,
     )
+    from azure.servicebus._pyamqp._encode import encode_payload
     from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 except ImportError as exc:
     raise ImportError(
@@ -49,7 +50,7 @@ DATA_SECTION = 5
 
 _CONTEXT_NAMES = frozenset(("traceparent", b"traceparent", "Diagnostic-Id", b"Diagnostic-Id"))
 """Application properties with the trace context of the producer."""
-_CONTEXT_TEXTS = frozenset(("traceparent", "tracestate", "Diagnostic-Id"))
+CONTEXT_TEXTS = frozenset(("traceparent", "tracestate", "Diagnostic-Id"))
 """The names that the SDK adds while its tracing is enabled."""
 
 Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
@@ -67,6 +68,7 @@ def require(owner: Any, *names: str) -> None:
 
 
 require(PyamqpTransport, "to_outgoing_amqp_message", "encode_message")
+require(PyamqpTransport, "get_message_encoded_size", "add_batch")
 for _sender_class in (ServiceBusSender, azure.servicebus.aio.ServiceBusSender):
     require(_sender_class, "_open", "_create_handler")
 require(ServiceBusMessage(None), "_message", "_raw_amqp_message")
@@ -125,10 +127,10 @@ def keep_context(message: Message) -> Message:
     all messages if tracing is not enabled, are returned unchanged.
     """
     properties = raw_message(message).application_properties
-    if not properties or _CONTEXT_TEXTS.isdisjoint(properties) or not is_tracing_enabled():
+    if not properties or CONTEXT_TEXTS.isdisjoint(properties) or not is_tracing_enabled():
         return message
     renamed: dict[str | bytes, bytes] = {
-        name: name.encode() for name in _CONTEXT_TEXTS if name in properties
+        name: name.encode() for name in CONTEXT_TEXTS if name in properties
     }
     added = frozenset(renamed.values())  # by the SDK, if the caller sends a message again
     raw = copy(raw_message(message))
@@ -230,6 +232,36 @@ def batch_settings(batch: ServiceBusMessageBatch) -> dict[str, Any]:
         "amqp_transport": batch._amqp_transport,
         "tracing_attributes": batch._tracing_attributes,
     }
+
+
+class BatchEncoder(PyamqpTransport):
+    """Adds messages to a batch, and encodes each of them once. The SDK encodes a message twice,
+    first to learn its size."""
+
+    def __init__(self) -> None:
+        self._message: Any = None
+        self._encoded = b""
+
+    def add(self, batch: ServiceBusMessageBatch, message: Any) -> None:
+        """Add a message, as `ServiceBusMessageBatch.add_message` does."""
+        # A sender of the SDK that finds another transport than its own builds another batch.
+        transport_of_sender = batch._amqp_transport
+        batch._amqp_transport = self
+        try:
+            ServiceBusMessageBatch.add_message(batch, message)
+        finally:
+            batch._amqp_transport = transport_of_sender
+
+    def get_message_encoded_size(self, message: Any) -> int:  # type: ignore[override]
+        """Encode a message, and return its size."""
+        self._message = message
+        self._encoded = encode_payload(bytearray(), message)
+        return len(self._encoded)
+
+    def add_batch(self, batch: Any, holder: Any) -> None:  # type: ignore[override]
+        """Add the message whose size was asked for."""
+        assert holder._message is self._message
+        batch._message[DATA_SECTION].append(self._encoded)
 
 
 # Errors.

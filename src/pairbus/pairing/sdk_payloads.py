@@ -1,4 +1,5 @@
-"""Sends of messages that are encoded already. Uses private names of the SDK, like `pairing.sdk`.
+"""Sends of messages that are encoded already, and frames that are encoded once. Uses private names
+of the SDK, like `pairing.sdk`.
 
 The SDK encodes each message itself. Encoded messages pass through it in a message without sections,
 for which the SDK encodes nothing; the session of the link then gets their bytes.
@@ -27,6 +28,8 @@ require(ServiceBusMessageBatch(), "_amqp_transport", "_message", "_messages", "_
 _NO_SECTIONS = (None,) * len(BatchMessage._fields)
 _MAX_FRAME_OVERHEAD = 256
 """More than the size of a transfer frame without its payload: all of its fields are short."""
+# Module constants for the hot path: Python 3.11 is slow to look up members of an enum.
+_MAPPED, _OKAY = SessionState.MAPPED, SessionTransferState.OKAY
 
 
 class EncodedMessage(tuple[None, ...]):  # noqa: SLOT001  the SDK takes the format from an attribute
@@ -67,8 +70,8 @@ class EncodedBatch(ServiceBusMessageBatch):
 
 def send_payloads(sender: Any, payloads: list[bytes], *, traced: bool) -> Any:
     """Send encoded messages as one delivery, with the retries of the SDK. Returns an awaitable in
-    the async SDK. `traced`: the application has enabled the tracing of the SDK. The sessions of the
-    sender must `transfer_encoded`."""
+    the async SDK. `traced`: the application has enabled the tracing of the SDK. The sender must
+    have sessions of `encode_frames_once`."""
     batch = EncodedBatch(payloads, sender._amqp_transport)
     if traced:
         return sender.send_messages(batch)
@@ -85,25 +88,23 @@ def send_payloads(sender: Any, payloads: list[bytes], *, traced: bool) -> Any:
     )
 
 
-def transfer_encoded(session: Any) -> None:
-    """Let a session of the SDK transfer messages that are encoded already."""
+def encode_frames_once(session: Any) -> None:
+    """Let a session of the SDK transfer messages that are encoded already, and encode the frame of
+    a short message once. The SDK encodes it twice, to learn how many frames it needs."""
     outgoing_transfer = session._outgoing_transfer
     connection = session._connection
 
     def transfer(delivery: Any, network_trace: Any) -> Any:
-        message = delivery.message
-        if type(message) is not EncodedMessage:
-            return outgoing_transfer(delivery, network_trace)
         frame = delivery.frame
-        frame["payload"] = message.payload
+        if type(delivery.message) is EncodedMessage:
+            frame["payload"] = delivery.message.payload
         if (
             network_trace
-            or session.state != SessionState.MAPPED
+            or session.state is not _MAPPED
             or session.remote_incoming_window <= 0
-            or len(message.payload) > connection._remote_max_frame_size - _MAX_FRAME_OVERHEAD
+            or len(frame["payload"]) > connection._remote_max_frame_size - _MAX_FRAME_OVERHEAD
         ):
             return outgoing_transfer(delivery, network_trace)
-        # The SDK encodes a frame twice, to learn how many frames it needs. This one is enough.
         frame["delivery_id"] = session.next_outgoing_id
         written = connection._process_outgoing_frame(session.channel, TransferFrame(**frame))
         if written is None:
@@ -122,4 +123,4 @@ def _count_transfer(session: Any, delivery: Any) -> None:
     session.next_outgoing_id += 1
     session.remote_incoming_window -= 1
     session.outgoing_window -= 1
-    delivery.transfer_state = SessionTransferState.OKAY
+    delivery.transfer_state = _OKAY

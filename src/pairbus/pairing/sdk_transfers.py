@@ -15,7 +15,7 @@ from typing import Any
 from azure.servicebus import __version__
 
 from pairbus.pairing.sdk import DATA_SECTION, CallInterrupted, require
-from pairbus.pairing.sdk_payloads import EncodedMessage, transfer_encoded
+from pairbus.pairing.sdk_payloads import EncodedMessage, encode_frames_once
 
 try:
     from azure.servicebus._pyamqp.constants import (
@@ -37,10 +37,10 @@ _ANSWERED = LinkDeliverySettleReason.DISPOSITION_RECEIVED
 _MAY_HAVE_ARRIVED = "_pairbus_may_have_arrived"
 
 
-def record_transfers(sender: Any, *, sizes: bool = False, encoded: bool = False) -> None:
+def record_transfers(sender: Any, *, sizes: bool = False) -> None:
     """Record the transfers of a sender from now on; with `sizes` also the message sizes of each
-    delivery, for the usage ledger, until `take_sizes` takes them. With `encoded`, the sender can
-    send messages that are encoded already (`send_payloads`)."""
+    delivery, for the usage ledger, until `take_sizes` takes them. The sender can also send messages
+    that are encoded already (`send_payloads`)."""
     sender.pairbus_limits = None
     sender.pairbus_transfers = []
     sender.pairbus_abandoned = False
@@ -49,7 +49,7 @@ def record_transfers(sender: Any, *, sizes: bool = False, encoded: bool = False)
 
     def create_and_record(auth: Any) -> None:
         create_handler(auth)
-        _record_deliveries(sender, encoded)
+        _record_deliveries(sender)
         _record_requests(sender)
 
     sender._create_handler = create_and_record
@@ -107,9 +107,8 @@ def _check_not_abandoned(sender: Any) -> None:
 # Messages.
 
 
-def _record_deliveries(sender: Any, encoded: bool) -> None:
+def _record_deliveries(sender: Any) -> None:
     handler, transfers, sizes = sender._handler, sender.pairbus_transfers, sender.pairbus_sizes
-    changes_session = encoded or sizes is not None
     changed: Any = None
 
     def change_session() -> None:
@@ -118,8 +117,7 @@ def _record_deliveries(sender: Any, encoded: bool) -> None:
         session = handler._link._session
         if session is not changed:
             changed = session
-            if encoded:
-                transfer_encoded(session)
+            encode_frames_once(session)
             if sizes is not None:
                 _record_sizes(session, handler, sizes)
 
@@ -132,8 +130,7 @@ def _record_deliveries(sender: Any, encoded: bool) -> None:
             transfers.append(message)
             if sender.pairbus_abandoned:
                 _check_not_abandoned(sender)
-            if changes_session:
-                change_session()
+            change_session()
             message.delivery = await transfer_message_async(message, timeout_s)
             return message.delivery
 
@@ -146,8 +143,7 @@ def _record_deliveries(sender: Any, encoded: bool) -> None:
         transfers.append(message)
         if sender.pairbus_abandoned:
             _check_not_abandoned(sender)
-        if changes_session:
-            change_session()
+        change_session()
         message.delivery = transfer_message(message, timeout_s)
         return message.delivery
 

@@ -10,7 +10,8 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from pairbus.errors import PairbusError
 from pairbus.pairing import operations
 from pairbus.pairing.backlog_send import QueueFailure
-from pairbus.pairing.driver import ThreadDriver
+from pairbus.pairing.driver import ThreadDriver, acquire
+from pairbus.pairing.effects import check_time_left, is_too_late
 from pairbus.pairing.payloads import MessageTypes, message_count, paired_batch
 from pairbus.pairing.sdk_payloads import send_payloads
 from pairbus.pairing.sender_base import DirectBatch, PairedSenderBase
@@ -53,8 +54,8 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
             if sent:
                 return
         elif (batch := self._direct_batch(messages)) is not None:
-            deadline = started_at + self._backlog_timeout_s(timeout)
-            stored, queue_failure = self._send_to_backlog(batch, deadline)
+            timeout_s = self._backlog_timeout_s(timeout)
+            stored, queue_failure = self._send_to_backlog(batch, timeout_s)
             if stored:
                 return
         call = self._call_since(started_at, timeout)
@@ -67,17 +68,19 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
         the exception for the operation to handle."""
         pairing, links = self._pairing, self._links
         timeout_s = self._primary_timeout_s(timeout)
-        if not links.lock.acquire(timeout=timeout_s):
+        left_s = acquire(links.lock, timeout_s)
+        if left_s is None:
             return False, None
         try:
             if not self._is_healthy():  # it changed while this call waited for its turn
                 return False, None
+            check_time_left(left_s, timeout_s)
             sender = links.begin_primary_call()
             try:
                 self._driver.deadlines.run(
                     sender,
                     lambda sender: sender.send_messages(messages, timeout=timeout, **options),
-                    timeout_s,
+                    left_s,
                 )
             except BaseException as exc:
                 if links.primary_call_ended(sender, exc):
@@ -96,21 +99,21 @@ class PairedSender(PairedSenderBase[ThreadDriver]):
         return True, None
 
     def _send_to_backlog(
-        self, batch: DirectBatch, deadline: float
+        self, batch: DirectBatch, timeout_s: float
     ) -> tuple[bool, QueueFailure | None]:
         """Send to a backlog queue over an open link. Return whether it accepted the messages and,
         if not, the failure for the operation to handle."""
-        links, queue, now = self._links, batch.queue, self._pairing.now
-        if not links.lock.acquire(timeout=max(0.0, deadline - now())):
+        links, queue = self._links, batch.queue
+        left_s = acquire(links.lock, timeout_s)
+        if left_s is None:
             return False, None
         try:
             sender = links.backlog_sender(queue)
-            timeout_s = deadline - now()
-            if sender is None or timeout_s <= 0:
+            if sender is None or is_too_late(left_s, timeout_s):
                 return False, None
             send = partial(send_payloads, payloads=batch.payloads, traced=False)
             try:
-                self._driver.deadlines.run(sender, send, timeout_s)
+                self._driver.deadlines.run(sender, send, left_s)
             except BaseException as exc:
                 links.backlog_call_ended(queue, sender, exc, answered=False)
                 self._driver.discard(sender)

@@ -15,6 +15,7 @@ from pairbus.pairing.effects import (
     CloseAll,
     Discard,
     Operation,
+    check_time_left,
 )
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.payloads import Payloads, check_backlog_size, fits_directly, prepare
@@ -28,6 +29,8 @@ from pairbus.usage.operations import Purpose
 
 DriverT = TypeVar("DriverT")
 
+# Module constants for the hot path: Python 3.11 is slow to look up members of an enum.
+_HEALTHY, _FAILOVER = PathStatus.HEALTHY, PathStatus.FAILOVER
 _INTERRUPTIONS = (CallTimedOut, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 """After one of these, the state of an SDK sender is unknown."""
 
@@ -89,12 +92,13 @@ class SenderLinks:
     ) -> Operation[Any]:
         """Call a function with the SDK sender of the primary. `operation` is its name in
         telemetry, if it sends something."""
-        with (yield AcquireLock(self.lock, timeout_s)):
+        with (yield AcquireLock(self.lock, timeout_s)) as left_s:
             self._check_not_closed()
+            check_time_left(left_s, timeout_s)
             sender = self.begin_primary_call()
             error: BaseException | None = None
             try:
-                return (yield CallSdk(sender, function, timeout_s))
+                return (yield CallSdk(sender, function, left_s))
             except BaseException as exc:
                 error = exc
                 raise
@@ -137,8 +141,10 @@ class SenderLinks:
     ) -> Operation[Any]:
         """Call a function with the SDK sender of a backlog queue. `operation` is its name in
         telemetry, if it sends something."""
-        with (yield AcquireLock(self.lock, timeout_s)):
+        with (yield AcquireLock(self.lock, timeout_s)) as left_s:
             self._check_not_closed()
+            if left_s < timeout_s:
+                check_time_left(left_s, timeout_s)
             sender = self._backlog.get(queue)
             if sender is None:
                 sender = self.standby.pop(queue, None) or self.factory.backlog_sender(queue)
@@ -147,7 +153,7 @@ class SenderLinks:
             error: BaseException | None = None
             began_at = 0.0 if self._telemetry is None else perf_counter()
             try:
-                result = yield CallSdk(sender, function, timeout_s)
+                result = yield CallSdk(sender, function, left_s)
                 answered = True
                 return result
             except (Exception, *_INTERRUPTIONS) as exc:
@@ -309,7 +315,7 @@ class PairedSenderBase(Generic[DriverT]):
 
     def _is_healthy(self) -> bool:
         """Return whether the SDK sender of the primary can be called directly."""
-        return self._health.status is PathStatus.HEALTHY and not self._links.closed
+        return self._health.status is _HEALTHY and not self._links.closed
 
     def _prepare(self, messages: Any, timeout: float | None) -> Any:
         """Check the arguments of `send_messages`, and return the prepared messages."""
@@ -338,7 +344,7 @@ class PairedSenderBase(Generic[DriverT]):
         """Return prepared messages for the backlog, if one delivery over an open link can store
         them and nothing has to be decided. None: the operation decides."""
         links = self._links
-        if self._health.status is not PathStatus.FAILOVER or not links.stores_directly:
+        if self._health.status is not _FAILOVER or not links.stores_directly:
             return None
         queue = self._pairing.backlog.undisturbed_queue(self._path, links)
         limits = None if queue is None else links.backlog_limits(queue)

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,6 +144,18 @@ def test_waiting_for_a_lock_too_long_is_an_error_of_its_own(driver: ThreadDriver
     lock = threading.Lock()
     with lock, pytest.raises(SenderInUse, match="other calls used this sender"):
         driver.run(effect_of(AcquireLock(lock, 0.01)))
+
+
+@pytest.mark.rule("S2a")
+async def test_wait_for_a_lock_reduces_the_time_that_is_left() -> None:
+    driver = LoopDriver()
+    lock = asyncio.Lock()
+    with await driver.run(effect_of(AcquireLock(lock))) as left_s:
+        assert left_s == inf
+        waiting = asyncio.create_task(driver.run(effect_of(AcquireLock(lock, 60.0))))
+        await asyncio.sleep(0.01)
+    with await waiting as left_s:
+        assert 0 < left_s < 60
 
 
 @pytest.mark.rule("S2a")

@@ -49,6 +49,7 @@ from pairbus.events import (
     Throttled,
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
+from pairbus.pairing import driver as driver_module
 from pairbus.pairing import operations
 from pairbus.pairing.deadlines import DeadlineMonitor
 from pairbus.pairing.driver import ThreadDriver
@@ -1248,6 +1249,100 @@ def test_waiting_for_other_calls_in_failover_pulls_no_queue(failed_over: Pairing
     assert failed_over.all_usable()
 
 
+class ContendedLock:
+    """A lock that another call holds for some seconds of a clock."""
+
+    def __init__(self, harness: PairingHarness, held_s: float) -> None:
+        self._harness = harness
+        self._held_s = held_s
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if blocking:
+            wait_s = min(self._held_s, timeout)
+            self._harness.clock += wait_s
+            self._held_s -= wait_s
+        return self._held_s == 0
+
+    def release(self) -> None:
+        assert self._held_s == 0
+
+
+def contend(harness: PairingHarness, held_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let another call use the sender for so many seconds."""
+    monkeypatch.setattr(driver_module, "monotonic", lambda: harness.clock)
+    harness.links().lock = ContendedLock(harness, held_s)
+
+
+CALLS: dict[str, Callable[[PairedSender], object]] = {
+    "send": lambda sender: sender.send_messages(message("1")),
+    "schedule": lambda sender: sender.schedule_messages(message("1"), WHEN),
+}
+
+
+@pytest.mark.rule("S2a")
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_time_of_a_call_includes_its_wait_for_other_calls(
+    call: Callable[[PairedSender], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = PairingHarness(failover_interval=MINUTE)
+    sender = harness.sender()
+    contend(harness, 20, monkeypatch)
+
+    call(sender)
+
+    assert harness.called() == ["primary"]
+    assert harness.timeouts() == [40]
+
+
+@pytest.mark.rule("S2a", "S3")
+@pytest.mark.parametrize("held_s", [45, 60, 100])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_call_whose_turn_comes_too_late_is_not_made(
+    call: Callable[[PairedSender], object], held_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = PairingHarness(failover_interval=MINUTE)
+    sender = harness.sender()
+    contend(harness, held_s, monkeypatch)
+
+    with pytest.raises(SenderInUse):
+        call(sender)
+
+    assert harness.called() == []
+    assert harness.status is HEALTHY
+    assert harness.clock <= 1000 + 60
+
+
+@pytest.mark.rule("S2a", "S4")
+def test_time_of_a_call_in_failover_includes_its_wait_for_other_calls(
+    failed_over: PairingHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed_over.send(message("1"))  # opens a link
+    began_at = failed_over.clock
+    sender = failed_over.sender()
+    contend(failed_over, 20, monkeypatch)
+
+    sender.send_messages(message("2"))
+
+    assert failed_over.timeouts() == [60 / 2 - 20]
+    assert failed_over.clock == began_at + 20
+
+
+@pytest.mark.rule("S2a", "S4")
+def test_call_in_failover_whose_turn_comes_late_uses_the_time_of_other_queues(
+    failed_over: PairingHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed_over.send(message("1"))  # opens a link
+    began_at = failed_over.clock
+    sender = failed_over.sender()
+    contend(failed_over, 25, monkeypatch)
+
+    sender.send_messages(message("2"))
+
+    (timeout_s,) = failed_over.timeouts()
+    assert 10 < timeout_s <= began_at + 60 - failed_over.clock
+    assert failed_over.pulled() == set()
+
+
 # Sizes.
 
 
@@ -1869,7 +1964,7 @@ def test_held_call_raises_state_error_when_the_pairing_is_closed(ordered: Pairin
 def test_call_that_joins_a_failover_late_is_not_overtaken(ordered: PairingHarness) -> None:
     late = operations.send(ordered.call(), of_session("s", 1), None, {})
     next(late)
-    assert isinstance(late.send(nullcontext()), CallSdk)  # the primary does not answer
+    assert isinstance(late.send(nullcontext(30.0)), CallSdk)  # the primary does not answer
     ordered.hold()
     ordered.peek()
 

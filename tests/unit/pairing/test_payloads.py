@@ -1,6 +1,7 @@
 """The messages of a call: prepared for the primary, and encoded for the backlog."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
@@ -11,6 +12,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._common.utils import transform_outbound_messages
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
+from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.amqp.batch import size_in_batch, split_batch
 from pairbus.amqp.sections import Message
@@ -117,6 +119,42 @@ def test_other_names_are_allowed(name: str) -> None:
     assert Payloads(prepare(filled(ServiceBusMessageBatch(), message))).encoded() == [
         encode(message)
     ]
+
+
+# Batches.
+
+
+@pytest.mark.rule("S6")
+def test_paired_batch_is_that_of_the_sdk() -> None:
+    """The second message does not fit."""
+    batches = PairedBatch(max_size_in_bytes=600), ServiceBusMessageBatch(max_size_in_bytes=600)
+    sizes = [100, 600, 10, 250]
+    messages = [
+        ServiceBusMessage(b"x" * size, message_id=f"{size}", application_properties={"size": size})
+        for size in sizes
+    ]
+    for batch in batches:
+        for size, message in zip(sizes, messages, strict=True):
+            with pytest.raises(MessageSizeExceededError) if size == 600 else nullcontext():
+                batch.add_message(message)
+
+    ours, plain = batches
+    assert members(ours) == members(plain) == [encode(messages[n]) for n in (0, 2, 3)]
+    assert ours._message == plain._message
+    assert ours.size_in_bytes == plain.size_in_bytes
+    assert len(ours) == len(plain) == 3
+
+
+def test_paired_batch_keeps_the_transport_of_its_sender() -> None:
+    """A sender of the async SDK builds another batch if the transport is not its own."""
+    transport = PyamqpTransport()
+    batch = PairedBatch.like(ServiceBusMessageBatch(100, amqp_transport=transport))
+
+    batch.add_message(ServiceBusMessage(b"x"))
+    with pytest.raises(MessageSizeExceededError):
+        batch.add_message(ServiceBusMessage(b"x" * 100))
+
+    assert batch._amqp_transport is transport
 
 
 # Ids.

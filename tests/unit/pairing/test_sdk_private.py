@@ -212,7 +212,7 @@ def test_pin_the_state_of_a_session_after_a_transfer(module: ModuleType):
         "self.next_outgoing_id += 1",
         "self.remote_incoming_window -= 1",
         "self.outgoing_window -= 1",
-    ], "a session counts transfers in another way: see sdk_payloads.transfer_encoded"
+    ], "a session counts transfers in another way: see sdk_payloads.encode_frames_once"
 
 
 def test_pin_the_constructor_arguments_of_a_batch():

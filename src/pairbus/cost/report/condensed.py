@@ -19,10 +19,10 @@ from pairbus.spark.sessions import is_local_master
 
 MIN_ROWS = 2_000_000
 """For fewer rows, the start of Spark's Python workers takes longer than it saves."""
-ROWS_PER_BATCH = 2**20
+ROWS_PER_BATCH = 2**18
 MAX_ADDEND = 2**36
 """Rows with larger numbers are not condensed: sums of Arrow overflow without an error."""
-MAX_BATCHES = 100
+MAX_BATCHES = 400
 """Batches that are condensed together, so that sums are less than 2**63."""
 MAX_PARTIAL_SUMS = 8
 """Sums of batches that are in memory at a time."""

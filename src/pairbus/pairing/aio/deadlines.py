@@ -39,6 +39,11 @@ class TimeLimit:
         self.deadline = self._limits.add(self, self._timeout_s)
         return self
 
+    @property
+    def left_s(self) -> float:
+        """The time that is left."""
+        return max(0.0, self.deadline - self._limits.now())
+
     def expire(self) -> None:
         """Abort the connection and cancel the task."""
         if not self._expired:
@@ -71,6 +76,7 @@ class TimeLimits:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
         self._limits: set[TimeLimit] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -83,14 +89,14 @@ class TimeLimits:
         self._limits.add(limit)
         if self._timer is None:
             self._timer = self._loop.call_later(CHECK_INTERVAL_S, self._check)
-        return self._loop.time() + timeout_s
+        return self.now() + timeout_s
 
     def remove(self, limit: TimeLimit) -> None:
         """Forget a limit."""
         self._limits.discard(limit)
 
     def _check(self) -> None:
-        now = self._loop.time()
+        now = self.now()
         for limit in tuple(self._limits):
             if now >= limit.deadline:
                 limit.expire()

@@ -5,6 +5,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any, TypeVar
 
 from pairbus.pairing.aio.deadlines import TimeLimits, run_in_task
@@ -136,9 +137,12 @@ class LoopDriver:
 
 async def _acquire(lock: asyncio.Lock, timeout_s: float | None) -> HeldLock:
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s) as timeout:
             await lock.acquire()
     except TimeoutError as exc:
         assert timeout_s is not None
         raise lock_timed_out(timeout_s) from exc
-    return HeldLock(lock)
+    deadline = timeout.when()
+    if deadline is None:
+        return HeldLock(lock, inf)
+    return HeldLock(lock, max(0.0, deadline - asyncio.get_running_loop().time()))

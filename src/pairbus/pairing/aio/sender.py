@@ -10,6 +10,7 @@ from pairbus.errors import PairbusError
 from pairbus.pairing import operations
 from pairbus.pairing.aio.driver import LoopDriver
 from pairbus.pairing.backlog_send import QueueFailure
+from pairbus.pairing.effects import check_time_left, is_too_late
 from pairbus.pairing.payloads import MessageTypes, message_count, paired_batch
 from pairbus.pairing.sdk import is_open
 from pairbus.pairing.sdk_payloads import send_payloads
@@ -69,10 +70,13 @@ class PairedSender(PairedSenderBase[LoopDriver]):
         error: BaseException | None = None
         try:
             with self._driver.time_limits.limit(timeout_s) as limit:
+                waits = links.lock.locked()
                 async with links.lock:
                     # The state may have changed while this call waited for its turn.
                     if not self._is_healthy() or not is_open(links.primary_sender()):
                         return False, None
+                    if waits:
+                        check_time_left(limit.left_s, timeout_s)
                     limit.link = sender = links.begin_primary_call()
                     await sender.send_messages(messages, timeout=timeout, **options)
                     self._sent.messages += (
@@ -101,12 +105,14 @@ class PairedSender(PairedSenderBase[LoopDriver]):
         error: BaseException | None = None
         try:
             with self._driver.time_limits.limit(timeout_s) as limit:
+                waits = links.lock.locked()
                 async with links.lock:
-                    sender = links.backlog_sender(queue)
-                    if sender is None or not is_open(sender):
-                        sender = None
+                    backlog_sender = links.backlog_sender(queue)
+                    if backlog_sender is None or not is_open(backlog_sender):
                         return False, None
-                    limit.link = sender
+                    if waits and is_too_late(limit.left_s, timeout_s):
+                        return False, None
+                    limit.link = sender = backlog_sender
                     await send_payloads(sender, batch.payloads, traced=False)
         except BaseException as exc:
             error = exc
