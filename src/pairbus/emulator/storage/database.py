@@ -134,6 +134,18 @@ class Database:
         self._flush()
         self._execute_many(statement, rows)
 
+    def write_unsynced(self, statement: str, rows: Iterable[Row]) -> None:
+        """Execute a statement once for each row, together with the uncommitted writes. If there are
+        none, commit it without waiting for the disk: it survives the end of this process, and
+        reaches the disk with the next commit."""
+        if self.is_dirty:
+            self.write_many(statement, rows)
+            return
+        self._execute("PRAGMA synchronous = NORMAL", ())
+        self.write_many(statement, rows)
+        self.commit()
+        self._execute("PRAGMA synchronous = FULL", ())
+
     def _flush(self) -> None:
         """Execute the buffered writes, in a transaction that `commit` ends."""
         if not self._in_transaction:
