@@ -11,7 +11,7 @@ def message(number: int, size: int = 10) -> RestoredMessage:
     )
 
 
-def test_messages_of_a_row_keep_their_fields_and_their_order():
+def test_messages_of_a_row_keep_their_fields_and_their_order() -> None:
     messages = [
         message(1),
         message(2)._replace(session_id="s", enqueued_time=1_000_000),
@@ -25,7 +25,7 @@ def test_messages_of_a_row_keep_their_fields_and_their_order():
     assert messages_of(batch) == messages
 
 
-def test_row_has_a_limited_size_unless_it_has_one_message():
+def test_row_has_a_limited_size_unless_it_has_one_message() -> None:
     half = MAX_ROW_BYTES // 2
     messages = [message(1, half), message(2, half), message(3), message(4, 3 * half), message(5)]
 
@@ -37,7 +37,7 @@ def test_row_has_a_limited_size_unless_it_has_one_message():
     assert messages_of(batch) == messages
 
 
-def test_rows_that_passed_a_filter_are_read_by_their_columns():
+def test_rows_that_passed_a_filter_are_read_by_their_columns() -> None:
     messages = [message(1), message(2)]
 
     batch = to_backlog_batch(messages)
