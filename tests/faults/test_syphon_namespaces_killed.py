@@ -17,6 +17,7 @@ from pairbus.spark import connections
 from pairbus.spark.forwarder import Forwarder
 from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.plans import PartitionPlan
+from pairbus.syphon.packed_rows import messages_of
 from pairbus.syphon.source import backlog_reader
 from tests.backlog import Backlog
 from tests.faults.backlog_messages import MANY, BacklogMessages
@@ -77,8 +78,7 @@ def read(backlog: Backlog) -> Iterator[list[RestoredMessage]]:
     """Read the backlog as a task does, in batches of rows."""
     plan = PartitionPlan(tuple(backlog.queues), (), 100_000, frozenset())
     for batch in backlog_reader(backlog.options()).read(plan):
-        columns = [column.to_pylist() for column in batch.columns]
-        yield [RestoredMessage(*row) for row in zip(*columns, strict=True)]
+        yield messages_of(batch)
 
 
 @contextmanager

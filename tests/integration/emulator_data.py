@@ -6,6 +6,7 @@ from typing import Any
 
 from pairbus.amqp.sections import Message
 from pairbus.emulator.namespace import LocalNamespace
+from pairbus.emulator.storage.schema import TABLES
 
 
 def stored(namespace: LocalNamespace, path: str = "q") -> list[str]:
@@ -20,8 +21,8 @@ def contents(namespace: LocalNamespace) -> dict[str, list[tuple[Any, ...]]]:
     """Return all stored data except the meter, which may count requests of a bad client."""
     namespace.call(lambda core: None)  # commit pending writes
     with closing(sqlite3.connect(namespace.folder / "namespace.db")) as db:
-        tables = dict.fromkeys(("message", "rule", "seen", "session_state"), "*")
-        tables["entity"] = "id, path, kind, description"
+        tables = dict.fromkeys(TABLES, "*") | {"entity": "id, path, kind, description"}
+        del tables["meter"]
         return {
             table: db.execute(f"SELECT {columns} FROM {table}").fetchall()
             for table, columns in tables.items()

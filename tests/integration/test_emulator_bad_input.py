@@ -532,8 +532,11 @@ def unaffected(stored: dict[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple
     """Return the data that mutated sessions cannot change: they have a token for some entities."""
     entities = [row for row in stored["entity"] if row[1] not in ("target", "orders")]
     ids = {row[0] for row in entities}
-    messages = [row for row in stored["message"] if (row[0] >> 42) in ids]
-    return stored | {"entity": entities, "message": messages}
+    messages = {
+        table: [row for row in stored[table] if (row[0] >> 42) in ids]
+        for table in ("message", "message_group", "removed_from_group")
+    }
+    return stored | {"entity": entities} | messages
 
 
 def test_random_bytes_and_mutated_sessions_affect_no_other_client(
@@ -544,7 +547,7 @@ def test_random_bytes_and_mutated_sessions_affect_no_other_client(
     rng = random.Random(seed)
     session_chunks = record_session(running, monkeypatch)
     before = unaffected(contents(running))
-    assert len(before["message"]) == 10
+    assert [row[1] for row in before["message_group"]] == [10]
     refused = 0
 
     with HealthyClient(running) as healthy:

@@ -17,6 +17,7 @@ from pairbus.spark.locks import wall_clock_ms
 from pairbus.spark.messages import ReceivedMessage, RestoredMessage
 from pairbus.spark.outcome import Outcome
 from pairbus.spark.plans import PartitionPlan
+from pairbus.syphon.packed_rows import messages_of
 from pairbus.syphon.source import MAX_HELD, backlog_reader
 from pairbus.usage.operations import OperationKind
 from pairbus.usage.records import read_operations
@@ -49,9 +50,9 @@ class Tasks:
     def read(self, *first: ReceivedMessage, count: int = 100_000) -> list[RestoredMessage]:
         plan = PartitionPlan((self.queue,), first, count, frozenset())
         return [
-            RestoredMessage(*row)
+            message
             for batch in backlog_reader(self.options).read(plan)
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            for message in messages_of(batch)
         ]
 
     def forward(self, messages: list[RestoredMessage]) -> Outcome:

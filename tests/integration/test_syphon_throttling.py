@@ -13,13 +13,13 @@ from pairbus.emulator import STANDARD, LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.spark import connections
 from pairbus.spark.forwarder import Forwarder
-from pairbus.spark.messages import RestoredMessage
 from pairbus.spark.outcome import Outcome
 from pairbus.spark.pace import RatePlan
 from pairbus.spark.plans import PartitionPlan
 from pairbus.spark.queue_reader import QueueReader
 from pairbus.spark.rate_control import RateLimit
 from pairbus.spark.usage import NO_USAGE
+from pairbus.syphon.packed_rows import messages_of
 from pairbus.syphon.source import BacklogRows
 from pairbus.transfer import to_backlog
 from tests.messages import id_of, message, peek_all
@@ -76,7 +76,7 @@ def run_task(
     plan = PartitionPlan(BACKLOG, (), max_messages, frozenset(), rate=rate)
     forwarder = Forwarder(options(primary), source, pace=rate.start("send"))
     for batch in QueueReader(source, rows).read(plan):
-        forwarder.forward([RestoredMessage(**row) for row in batch.to_pylist()])
+        forwarder.forward(messages_of(batch))
     return forwarder.finish()
 
 

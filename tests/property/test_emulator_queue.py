@@ -24,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pairbus.emulator.entities.locks import MessageLock
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.stored_message import StoredMessage
 from pairbus.errors import LockLost, MessageNotFound, Refused
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.emulator.entities.harness import EntityHarness, body, message, properties

@@ -38,6 +38,7 @@ SPECULATION = {
 }
 """On a cluster, a task that lasts three times as long as it should runs a second time on another
 executor: the first one may be frozen. A second run that is not needed costs duplicates."""
+ROWS_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ROWS_PER_WRITE = 250
 """Rows of one Arrow batch for a writer. Spark collects them first: with its default of 10 000, a
 writer would wait long, and a drain that is paced may have some hundred messages a second."""
@@ -150,7 +151,7 @@ def _connect(address: str) -> SparkSession:
 
 def configure_streaming(session: SparkSession) -> None:
     """Set what makes a drain fast. These settings belong to the session, not to the context."""
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_WRITE))
+    session.conf.set(ROWS_SETTING, str(ROWS_PER_WRITE))
     session.conf.set("spark.sql.streaming.pollingDelay", "100ms")
 
 

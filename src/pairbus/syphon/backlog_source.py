@@ -13,6 +13,7 @@ from pairbus.backlog.syphon_control import ControlFile
 from pairbus.spark.owned_folders import own_folder, remove_abandoned_folders
 from pairbus.syphon.detailed_rows import DETAILED_SCHEMA
 from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.packed_rows import PACKED_SCHEMA
 from pairbus.syphon.restore import BACKLOG_SCHEMA
 from pairbus.syphon.selection import Selection
 from pairbus.syphon.sink import BacklogSink
@@ -65,7 +66,14 @@ class BacklogSourceFactory:
     """Set if the rows have the columns that a transformation sees."""
 
     @property
+    def has_filter(self) -> bool:
+        """True if Spark looks into the rows."""
+        return self.selection is not None or bool(self.options.only)
+
+    @property
     def source_schema(self) -> str:
+        if not self.has_filter:
+            return PACKED_SCHEMA
         return BACKLOG_SCHEMA if self.selection is None else DETAILED_SCHEMA
 
     def __call__(self, _: dict[str, str]) -> "BacklogSource":

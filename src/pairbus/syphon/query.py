@@ -23,7 +23,14 @@ from pairbus.spark.executors import ExecutorWatch
 from pairbus.spark.owned_folders import OwnedFolder, remove_abandoned_folders
 from pairbus.spark.query_start import start_query
 from pairbus.spark.registration import register_source
-from pairbus.spark.sessions import SessionLease, is_local_master, is_remote, lease_session
+from pairbus.spark.sessions import (
+    ROWS_PER_WRITE,
+    ROWS_SETTING,
+    SessionLease,
+    is_local_master,
+    is_remote,
+    lease_session,
+)
 from pairbus.syphon.backlog_source import BacklogSourceFactory, ServerFolder, control_path
 from pairbus.syphon.missing_destinations import describe_missing
 from pairbus.syphon.options import SyphonOptions
@@ -256,10 +263,15 @@ class Syphon:
             java_class = SparkSession._get_j_spark_session_class(spark._jvm)
             java_class.setActiveSession(spark._jsparkSession)
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": TRIGGER}
-        # The progress after the last micro-batch says if the backlog is drained.
-        with _setting(spark, PROGRESS_SETTING, "0" if once else "1000"):
+        rows_per_write = ROWS_PER_WRITE if factory.has_filter else 1
+        with (
+            # The progress after the last micro-batch says if the backlog is drained.
+            _setting(spark, PROGRESS_SETTING, "0" if once else "1000"),
+            _setting(spark, ROWS_SETTING, str(rows_per_write)),
+        ):
+            rows = spark.readStream.format(name).load()
             writer = (
-                select(spark.readStream.format(name).load())
+                (select(rows) if factory.has_filter else rows)
                 .writeStream.format(name)
                 .option("checkpointLocation", self._checkpoint or checkpoint)
                 .trigger(**trigger)

@@ -18,12 +18,13 @@ from pairbus.syphon.archive import ArchivingSettler
 from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.missing_destinations import expired_destinations
 from pairbus.syphon.options import SyphonOptions
-from pairbus.syphon.restore import from_backlog_batch
+from pairbus.syphon.packed_rows import messages_of
 from pairbus.syphon.status_file import StatusFiles
 
 
 class BacklogSink(DataSourceStreamArrowWriter):
-    """Sends rows of `BACKLOG_SCHEMA` to their destinations, and reports the outcome."""
+    """Sends rows of `PACKED_SCHEMA` or `BACKLOG_SCHEMA` to their destinations, and reports the
+    outcome."""
 
     def __init__(self, options: SyphonOptions, files: StatusFiles) -> None:
         self._primary = options.primary
@@ -66,7 +67,7 @@ class BacklogSink(DataSourceStreamArrowWriter):
             recorder=recorder,
         )
         for batch in iterator:
-            forwarder.forward(from_backlog_batch(batch))
+            forwarder.forward(messages_of(batch))
             report(at_once=False)
         outcome = forwarder.finish()
         report()

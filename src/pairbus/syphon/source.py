@@ -32,6 +32,7 @@ from pairbus.syphon.detailed_rows import DetailedRows
 from pairbus.syphon.drain_rate import DrainRate
 from pairbus.syphon.live_control import LiveControl
 from pairbus.syphon.options import SyphonOptions
+from pairbus.syphon.packed_rows import pack
 from pairbus.syphon.planner import BacklogPlanner
 from pairbus.syphon.primary_probe import PrimaryProbe, try_connecting
 from pairbus.syphon.reader_status import ReaderReporter
@@ -234,8 +235,8 @@ class BacklogRows:
         return self._held < MAX_HELD
 
     def to_record_batch(self, rows: list[RestoredMessage]) -> pa.RecordBatch:
-        """Return rows of `BACKLOG_SCHEMA`."""
-        return to_backlog_batch(rows, with_times=self._with_times)
+        """Return rows of `PACKED_SCHEMA`, or of `BACKLOG_SCHEMA` if a filter reads them."""
+        return to_backlog_batch(rows, with_times=self._with_times) if self._only else pack(rows)
 
     def queue_was_empty(self, queue: str) -> None:
         """Record the receive, which is billed."""

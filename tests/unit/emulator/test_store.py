@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pairbus.emulator.storage.database import StoreFailed
-from pairbus.emulator.storage.messages import MAX_SEQUENCE, StoredMessage
 from pairbus.emulator.storage.schema import _MIGRATIONS
 from pairbus.emulator.storage.store import Store
+from pairbus.emulator.storage.stored_message import MAX_SEQUENCE, StoredMessage
 from pairbus.errors import StateError
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.emulator.entities.harness import crash
@@ -63,7 +63,7 @@ def test_kill_keeps_committed_writes_and_loses_uncommitted_ones(store: Store, pa
     store.messages.put(4, stored(2))
     store.commit()
     store.messages.put(4, stored(3))
-    store.messages.delete_all(4, [1])
+    store.messages.delete_all(4, [stored(1)])
 
     with reopen_after_kill(store, path) as again:
         assert sequences(again.messages.all_after(4, 0, 10)) == [1, 2]
@@ -92,7 +92,7 @@ def test_reading_a_write_does_not_commit_it(store: Store, path: Path) -> None:
 def test_reads_see_uncommitted_writes(store: Store) -> None:
     store.messages.put(4, stored(1))
     store.messages.put(4, stored(2))
-    store.messages.delete_all(4, [1])
+    store.messages.delete_all(4, [stored(1)])
 
     assert sequences(store.messages.all_after(4, 0, 10)) == [2]
 
@@ -105,7 +105,7 @@ def test_store_is_dirty_from_a_write_to_the_commit(store: Store) -> None:
     assert store.is_dirty
     store.commit()
     assert not store.is_dirty
-    store.messages.delete_all(4, [1])
+    store.messages.delete_all(4, [stored(1)])
     assert store.is_dirty
 
 
@@ -283,7 +283,7 @@ def test_last_write_of_a_turn_counts(
         if operation == "put":
             store.messages.put(4, stored(sequence))
         else:
-            store.messages.delete_all(4, [sequence])
+            store.messages.delete_all(4, [stored(sequence)])
 
     assert sequences(store.messages.all_after(4, 0, 10)) == expected
 

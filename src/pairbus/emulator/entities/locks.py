@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.stored_message import StoredMessage
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Container
 from heapq import heappop, heappush
 
-from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.stored_message import StoredMessage
 
 MAX_BUFFERED = 2000
 """Messages in memory at most. Messages that were returned are kept beyond this limit."""

@@ -25,7 +25,7 @@ from pairbus.amqp.section_edit import (
 from pairbus.amqp.sections import DELIVERY_COUNT, MESSAGE_ID, Message
 from pairbus.amqp.types import Int32, Symbol, Timestamp, UInt
 from pairbus.emulator.entities import decimals
-from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.stored_message import StoredMessage
 from pairbus.errors import DecodeError, Refused
 from pairbus.servicebus import annotations
 from pairbus.servicebus.application_properties import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON

@@ -14,8 +14,9 @@ from pairbus.emulator.entities.message_codec import IncomingMessage, dead_letter
 from pairbus.emulator.entities.queue_settings import QueueSettings, expiry_ms
 from pairbus.emulator.entities.sequence_numbers import SequenceNumbers
 from pairbus.emulator.entities.sessions import Sessions
-from pairbus.emulator.storage.messages import UNLIMITED, StoredMessage
+from pairbus.emulator.storage.messages import UNLIMITED
 from pairbus.emulator.storage.store import Store
+from pairbus.emulator.storage.stored_message import StoredMessage
 from pairbus.errors import LockLost, MessageNotFound, Refused
 from pairbus.servicebus import conditions
 from pairbus.servicebus.application_properties import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
@@ -101,7 +102,8 @@ class MessageQueue:
             elif message.ttl_ms is not None:
                 expires_ms = expiry_ms(settings, message.ttl_ms, now_ms)
             new.append(to_stored(message, next_sequence(), state, now_ms, expires_ms))
-        self._add_all(new)
+        self._messages.add_all(self.id, new)
+        self._added(new)
         return [message.sequence for message in new]
 
     def activate(self, message: StoredMessage, now_ms: int) -> None:
@@ -109,14 +111,18 @@ class MessageQueue:
         self.remove(message)
         message.sequence = self.next_sequence()
         message.state, message.due_ms, message.enqueued_ms = ACTIVE, None, now_ms
-        self._add_all([message])
+        self._add(message)
 
     def next_sequence(self) -> int:
         """Return a sequence number that was never used before."""
         return self._sequences.next()
 
-    def _add_all(self, messages: Sequence[StoredMessage]) -> None:
-        self._messages.put_all(self.id, messages)
+    def _add(self, message: StoredMessage) -> None:
+        self._messages.put(self.id, message)
+        self._added([message])
+
+    def _added(self, messages: Sequence[StoredMessage]) -> None:
+        """Take note of messages that were stored, and make the active ones available."""
         counts, sessions, append = self.counts, self.sessions, self._ready.append
         is_available = False
         for message in messages:
@@ -135,10 +141,8 @@ class MessageQueue:
         """Remove a message that is no longer in the buffer."""
         self._remove_all([message])
 
-    def _remove_all(self, messages: Iterable[StoredMessage]) -> None:
-        sequences = []
+    def _remove_all(self, messages: Sequence[StoredMessage]) -> None:
         for message in messages:
-            sequences.append(message.sequence)
             self.counts[message.state] -= 1
             self.bytes -= message.size
             if (
@@ -147,7 +151,7 @@ class MessageQueue:
                 and message.session is not None
             ):
                 self.sessions.decrement(message.session)
-        self._messages.delete_all(self.id, sequences)
+        self._messages.delete_all(self.id, messages)
 
     # Receiving.
 
@@ -380,7 +384,7 @@ class MessageQueue:
         message_codec.set_dead_letter_source(message, source)
         message.state, message.due_ms, message.expires_ms = ACTIVE, None, None
         if self._forward is None or not self._forward(message, now_ms):
-            self._add_all([message])
+            self._add(message)
 
     def add_new_dead_letter(
         self, message: IncomingMessage, reason: str, description: str, source: str, now_ms: int

@@ -184,6 +184,7 @@ class EntityRegistry:
         del self._by_path[normalize_path(entity.path)]
         del self._by_id[entity.row.id]
         self._store.entities.delete(entity.row.id)
+        self._store.messages.reload_removed()
         for queue in entity.queues:
             queue.close()
         self._on_deleted(entity)

@@ -19,8 +19,8 @@ from pairbus.emulator.entities.message_codec import (
 )
 from pairbus.emulator.entities.queue_settings import MAX_TIMESTAMP_MS
 from pairbus.emulator.entities.rule_messages import RuleMessage, apply_changes
-from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.emulator.storage.store import Store
+from pairbus.emulator.storage.stored_message import StoredMessage
 from pairbus.errors import (
     EntityDisabled,
     EntityNotFound,

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pairbus.emulator.entities.message_buffer import MessageBuffer
-from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.emulator.storage.store import Store
+from pairbus.emulator.storage.stored_message import StoredMessage
 from pairbus.errors import LockLost
 from pairbus.servicebus import conditions
 

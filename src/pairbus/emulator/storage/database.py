@@ -17,6 +17,10 @@ Row = tuple[object, ...]
 
 _INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 _DELETE_MESSAGE = "DELETE FROM message WHERE key = ?"
+_INSERT_GROUP = "INSERT INTO message_group VALUES (?,?,?,?,?,?,?,?,?)"
+_DELETE_GROUP = "DELETE FROM message_group WHERE key = ?"
+_SET_REMOVED = "INSERT OR REPLACE INTO removed_from_group VALUES (?, ?)"
+_FORGET_REMOVED = "DELETE FROM removed_from_group WHERE key = ?"
 
 
 class StoreFailed(StateError):
@@ -60,6 +64,9 @@ class Database:
         self.failure: StoreFailed | None = None
         self._inserts: list[Row] = []
         self._deletes: list[tuple[int]] = []
+        self._group_inserts: list[Row] = []
+        self._group_deletes: list[tuple[int]] = []
+        self._removed: dict[int, int] = {}
         self._in_transaction = False
         self._lock = lock(path)
         try:
@@ -99,7 +106,17 @@ class Database:
     @property
     def is_dirty(self) -> bool:
         """True if there are uncommitted writes."""
-        return self._in_transaction or bool(self._inserts) or bool(self._deletes)
+        return self._in_transaction or self._has_buffered
+
+    @property
+    def _has_buffered(self) -> bool:
+        return bool(
+            self._inserts
+            or self._deletes
+            or self._group_inserts
+            or self._group_deletes
+            or self._removed
+        )
 
     def commit(self) -> None:
         """Put all writes since the last commit on disk, or raise StoreFailed."""
@@ -119,10 +136,26 @@ class Database:
         """Buffer the deletion of messages, each given by a row of its key."""
         self._deletes += keys
 
+    def insert_group(self, row: Row) -> None:
+        """Buffer a row with several messages."""
+        self._group_inserts.append(row)
+
+    def delete_group(self, key: int) -> None:
+        """Buffer the deletion of a row with several messages."""
+        self._removed.pop(key, None)
+        self._group_deletes.append((key,))
+
+    def set_removed(self, key: int, bits: int) -> None:
+        """Buffer which messages are removed from a row with several messages."""
+        self._removed[key] = bits
+
     def discard_messages(self) -> None:
         """Forget the buffered writes."""
         self._inserts.clear()
         self._deletes.clear()
+        self._group_inserts.clear()
+        self._group_deletes.clear()
+        self._removed.clear()
 
     def write(self, statement: str, values: Row) -> int | None:
         """Execute a statement, and return the id of the last inserted row."""
@@ -134,11 +167,34 @@ class Database:
         self._flush()
         self._execute_many(statement, rows)
 
+    def write_unsynced(self, statement: str, rows: Iterable[Row]) -> None:
+        """Execute a statement once for each row, together with the uncommitted writes. If there are
+        none, commit it without waiting for the disk: it survives the end of this process, and
+        reaches the disk with the next commit."""
+        if self.is_dirty:
+            self.write_many(statement, rows)
+            return
+        self._execute("PRAGMA synchronous = NORMAL", ())
+        self.write_many(statement, rows)
+        self.commit()
+        self._execute("PRAGMA synchronous = FULL", ())
+
     def _flush(self) -> None:
         """Execute the buffered writes, in a transaction that `commit` ends."""
         if not self._in_transaction:
             self._execute("BEGIN IMMEDIATE", ())
             self._in_transaction = True
+        # A row with several messages is inserted once, so its deletion is always later.
+        if self._group_inserts:
+            self._execute_many(_INSERT_GROUP, self._group_inserts)
+            self._group_inserts.clear()
+        if self._removed:
+            self._execute_many(_SET_REMOVED, self._removed.items())
+            self._removed.clear()
+        if self._group_deletes:
+            self._execute_many(_DELETE_GROUP, self._group_deletes)
+            self._execute_many(_FORGET_REMOVED, self._group_deletes)
+            self._group_deletes.clear()
         if self._inserts:
             self._execute_many(_INSERT_MESSAGE, self._inserts)
             self._inserts.clear()
@@ -169,7 +225,7 @@ class Database:
         fetch: Callable[[sqlite3.Cursor], list[Any]] = fetch_all,
     ) -> list[Any]:
         """Return the rows of a query, as far as `fetch` fetches them."""
-        if self._inserts or self._deletes:
+        if self._has_buffered:
             self._flush()
         self._check()
         try:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pairbus.emulator.storage.database import Database
-from pairbus.emulator.storage.messages import key_range
+from pairbus.emulator.storage.stored_message import key_range
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ class EntityTable:
         keys = key_range(first_queue)[0], key_range(last_queue)[1]
         write = self._database.write
         write("DELETE FROM message WHERE key BETWEEN ? AND ?", keys)
+        write("DELETE FROM message_group WHERE key BETWEEN ? AND ?", keys)
+        write("DELETE FROM removed_from_group WHERE key BETWEEN ? AND ?", keys)
         write("DELETE FROM session_state WHERE entity BETWEEN ? AND ?", (first_queue, last_queue))
         write("DELETE FROM seen WHERE entity = ?", (id,))
         write("DELETE FROM rule WHERE entity = ?", (id,))

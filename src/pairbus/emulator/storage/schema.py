@@ -2,7 +2,17 @@
 
 import sqlite3
 
-TABLES = ("entity", "message", "rule", "seen", "session_state", "meter", "clock")
+TABLES = (
+    "entity",
+    "message",
+    "message_group",
+    "removed_from_group",
+    "rule",
+    "seen",
+    "session_state",
+    "meter",
+    "clock",
+)
 
 _MIGRATIONS = [
     # `entity` is the id of an entity in `rule` and `seen`, and that of a queue in `session_state`.
@@ -68,6 +78,22 @@ _MIGRATIONS = [
     """,
     # One row, or none if the clock was never advanced.
     "CREATE TABLE clock (id INTEGER PRIMARY KEY, offset_ms INTEGER NOT NULL);",
+    # `key` is that of the last message. `numbers` are the sizes of the messages, and the numbers of
+    # bytes that each has in `rest`, as unsigned integers of 32 bits.
+    """
+    CREATE TABLE message_group (
+        key INTEGER PRIMARY KEY,
+        count INTEGER NOT NULL,
+        enqueued_ms INTEGER NOT NULL,
+        header BLOB NOT NULL,
+        annotation_count INTEGER NOT NULL,
+        annotations BLOB NOT NULL,
+        size INTEGER NOT NULL,
+        numbers BLOB NOT NULL,
+        rest BLOB NOT NULL
+    );
+    CREATE TABLE removed_from_group (key INTEGER PRIMARY KEY, bits INTEGER NOT NULL);
+    """,
 ]
 """One script per version of the schema. A script is never changed once it was released."""
 

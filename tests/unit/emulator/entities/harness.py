@@ -16,8 +16,8 @@ from pairbus.emulator.entities.message_codec import IncomingMessage, encode_remo
 from pairbus.emulator.entities.queue import MessageQueue
 from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.filters.rules import Rule
-from pairbus.emulator.storage.messages import StoredMessage
 from pairbus.emulator.storage.store import Store
+from pairbus.emulator.storage.stored_message import StoredMessage
 
 SCHEDULED_ENQUEUE_TIME = Symbol("x-opt-scheduled-enqueue-time")
 

@@ -41,7 +41,7 @@ from pairbus.emulator.entities.message_codec import (
     to_stored,
     with_message_id,
 )
-from pairbus.emulator.storage.messages import StoredMessage
+from pairbus.emulator.storage.stored_message import StoredMessage
 from pairbus.errors import DecodeError, PairbusError, Refused
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from pairbus.servicebus.ping import PING_CONTENT_TYPE
