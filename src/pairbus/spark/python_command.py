@@ -26,7 +26,7 @@ SPARK_MODULES = (
     "pyspark.sql.worker.python_streaming_sink_runner",
     "pyspark.sql.worker.write_into_data_source",
 )
-"""What the Python processes of any query import."""
+"""The modules that the Python processes of any query import."""
 SYPHON_MODULE = "pairbus.syphon.backlog_source"
 EXIT_S = 5.0
 """The longest wait for the server when the process exits."""
