@@ -32,8 +32,9 @@ def main() -> None:
 
 
 def was_forked(connection: socket.socket, address: str, command: list[str]) -> bool:
-    request = marshal.dumps((command, dict(os.environ), os.getcwd()))  # noqa: PTH109  pathlib is slow to import
     try:
+        folder = os.getcwd()  # noqa: PTH109  pathlib is slow to import
+        request = marshal.dumps((command, dict(os.environ), folder))
         connection.connect(address)
         length = len(request).to_bytes(LENGTH_BYTES, "big")
         socket.send_fds(connection, [length], [0, 1, 2])

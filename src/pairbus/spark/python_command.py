@@ -54,7 +54,13 @@ def forked_python(*, streams: bool) -> Iterator[None]:
 
 def is_possible() -> bool:
     """Return True if processes can be forked and watched here."""
-    return sys.platform == "linux" and hasattr(os, "pidfd_open") and os.access("/bin/sh", os.X_OK)
+    if sys.platform != "linux" or not os.access("/bin/sh", os.X_OK):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):  # Linux before 5.3, or a sandbox
+        return False
+    return True
 
 
 def is_this_python(command: str) -> bool:
@@ -79,8 +85,16 @@ def _start_server(*, streams: bool) -> Path | None:
 
 def start_fork_server(folder: Path, modules: Iterable[str]) -> tuple[Path, subprocess.Popen[bytes]]:
     """Start a server that has imported some modules. It ends when its standard input is closed.
-    Return the command that has it fork processes, which is in the folder, as its socket is."""
+    Return the command that has it fork processes, which is in the folder, as its socket is. Raises
+    OSError if one of them cannot be created there."""
     address = folder / "python.socket"
+    command = folder / "python"
+    arguments = [sys.executable, "-IS", fork_launcher.__file__, address, sys.executable]
+    text = " ".join(shlex.quote(str(argument)) for argument in arguments)
+    command.write_text(f'#!/bin/sh\nexec {text} "$@"\n')
+    command.chmod(0o700)
+    if not os.access(command, os.X_OK):
+        raise PermissionError(f"{command} cannot be executed: its file system does not allow it")
     environment = {
         # No threads, because the process forks others.
         "OPENBLAS_NUM_THREADS": "1",
@@ -101,11 +115,6 @@ def start_fork_server(folder: Path, modules: Iterable[str]) -> tuple[Path, subpr
             env=environment,
             pass_fds=[listener.fileno()],
         )
-    command = folder / "python"
-    arguments = [sys.executable, "-IS", fork_launcher.__file__, address, sys.executable]
-    text = " ".join(shlex.quote(str(argument)) for argument in arguments)
-    command.write_text(f'#!/bin/sh\nexec {text} "$@"\n')
-    command.chmod(0o700)
     return command, server
 
 

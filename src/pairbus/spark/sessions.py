@@ -116,7 +116,7 @@ def _import_while_java_starts() -> None:
     """Import what PySpark imports for the first call of Java, which includes pandas."""
 
     def run() -> None:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):  # PySpark reports it
             importlib.import_module("pyspark.testing.utils")
 
     threading.Thread(target=run, name="pairbus imports", daemon=True).start()
