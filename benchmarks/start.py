@@ -171,21 +171,24 @@ def run(*arguments: str, **variables: str) -> float:
     return time.perf_counter() - begin
 
 
-def wait_for_archive() -> None:
-    """Wait until the JVMs of commands that have ended have written their archives."""
-    deadline = time.perf_counter() + ARCHIVE_S
-    while "ArchiveClassesAtExit" in commands() and time.perf_counter() < deadline:
-        time.sleep(0.5)
-
-
-def commands() -> str:
-    texts = []
+def archiving() -> set[int]:
+    """Return the JVMs that write an archive of Java classes when they end."""
+    found = set()
     for pid in processes():
         try:
-            texts.append(Path(f"/proc/{pid}/cmdline").read_text(errors="replace"))
-        except OSError:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:  # the process has ended
             continue
-    return "\n".join(texts)
+        if b"ArchiveClassesAtExit" in command:
+            found.add(pid)
+    return found
+
+
+def wait_for_archives(others: set[int]) -> None:
+    """Wait until all such JVMs but some others have ended."""
+    deadline = time.perf_counter() + ARCHIVE_S
+    while archiving() - others and time.perf_counter() < deadline:
+        time.sleep(0.5)
 
 
 def figures(rounds: int) -> list[Figure]:
@@ -199,9 +202,10 @@ def figures(rounds: int) -> list[Figure]:
         folder = Path(name)
         ledger = folder / "ledger"
         write_small_ledger(ledger)
+        others = archiving()
         start_syphon(0)
         run("cost", "report", str(ledger))
-        wait_for_archive()
+        wait_for_archives(others)
         for number in range(rounds):
             bare.append(start_bare(folder))
             idle_s = IDLE_S if number == rounds - 1 else 0.0
