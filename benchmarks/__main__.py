@@ -23,6 +23,7 @@ from benchmarks import (
     emulator,
     ledger,
     pairing,
+    start,
     syphon,
     telemetry,
     throttling,
@@ -39,6 +40,7 @@ SUBJECTS: dict[str, tuple[ModuleType, Measure]] = {
     "pairing": (pairing, pairing.figures),
     "ledger": (ledger, lambda rounds: ledger.figures()),
     "telemetry": (telemetry, lambda rounds: telemetry.figures()),
+    "start": (start, start.figures),
     "syphon": (syphon, syphon.figures),
     "throttling": (throttling, throttling.figures),
     "cost": (cost, cost.figures),
@@ -54,12 +56,12 @@ def measure(subject: str, rounds: int, after: str | None) -> SubjectResult:
     """Run a subject. `after` is the subject that ran before it, if any."""
     module, figures = SUBJECTS[subject]
     load_before, machine = load(), surroundings()
-    start, when = perf_counter(), datetime.now(UTC)
+    begin, when = perf_counter(), datetime.now(UTC)
     measured = figures(rounds)
     return SubjectResult(
         about=inspect.getdoc(module) or "",
         when=when.isoformat(timespec="seconds"),
-        seconds=round(perf_counter() - start, 1),
+        seconds=round(perf_counter() - begin, 1),
         load=load_before,
         after=after,
         rounds=rounds,

@@ -61,16 +61,12 @@ def descendants(root: int, samples: dict[int, ProcessSample]) -> list[int]:
     return tree
 
 
-def kind_of(pid: int, sample: ProcessSample) -> str:
+def kind_of(sample: ProcessSample) -> str:
     """Return the kind of a process of a syphon. The Python processes in which Spark plans and
     commits belong to the driver."""
     if sample.name == "java":
         return JVM
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        command = b""
-    return WORKERS if b"pyspark.worker" in command else DRIVER
+    return WORKERS if sample.name == "pyspark.worker" else DRIVER
 
 
 class Watch:
@@ -118,7 +114,7 @@ class Watch:
         resident: Counter[str] = Counter()
         for pid in descendants(self._root, samples):
             sample = samples[pid]
-            kind = self._kind or kind_of(pid, sample)
+            kind = self._kind or kind_of(sample)
             self._last[pid] = kind, sample.cpu_s
             resident[kind] += sample.resident_mb
         for kind, megabytes in resident.items():

@@ -26,6 +26,7 @@ TITLES = {
     "pairing": "Paired senders",
     "ledger": "The ledger of a paired sender",
     "telemetry": "Telemetry of a paired sender",
+    "start": "The start of an embedded syphon",
     "syphon": "The syphon",
     "throttling": "A drain beside live traffic",
     "cost": "The cost report",

@@ -24,6 +24,13 @@ class Process:
     def has_ended(self) -> bool:
         return self.state in "XZ"
 
+    @property
+    def runs_tasks(self) -> bool:
+        """True for the Python processes in which Spark runs tasks, and for the daemons that they
+        are forked from. An embedded Spark names them; others have the command line."""
+        command = ["pyspark.daemon", "pyspark.worker"]
+        return self.name == command[-1] or self.arguments[-2:] == command
+
 
 def all_processes() -> Iterator[Process]:
     for folder in Path("/proc").iterdir():

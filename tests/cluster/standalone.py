@@ -67,9 +67,7 @@ class Cluster:
         """Return the Python processes of a worker for tasks, and the daemons that they are forked
         from, each with its parent."""
         return {
-            process.pid: process.parent
-            for process in self._processes(index)
-            if process.arguments[-2:] == ["pyspark.daemon", "pyspark.worker"]
+            process.pid: process.parent for process in self._processes(index) if process.runs_tasks
         }
 
     def python_workers(self, index: int) -> list[int]:

@@ -119,7 +119,8 @@ class SyphonProcess:
         return [process for process in all_processes() if process.session == self._process.pid]
 
     def task_workers(self) -> dict[int, int]:
-        """Return the Python processes in which tasks run, each with the JVM that it works for."""
+        """Return the Python processes in which tasks run, each with the parent of the daemon that
+        it is forked from: the JVM that it works for, or the fork server of an embedded Spark."""
         parents = self.task_side()
         return {pid: parents[parent] for pid, parent in parents.items() if parent in parents}
 
@@ -127,11 +128,7 @@ class SyphonProcess:
         """Return the task workers and the daemons that they are forked from, each with its
         parent."""
         # Spark has a daemon for each kind of worker.
-        return {
-            process.pid: process.parent
-            for process in self.processes()
-            if process.arguments[-2:] == ["pyspark.daemon", "pyspark.worker"]
-        }
+        return {process.pid: process.parent for process in self.processes() if process.runs_tasks}
 
     def executors(self) -> set[int]:
         """Return the JVMs that the driver's JVM started."""

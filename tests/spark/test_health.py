@@ -3,7 +3,6 @@
 import os
 import signal
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -12,35 +11,31 @@ from pairbus.syphon.query import Syphon
 from pairbus.syphon.query_status import FileReports
 from tests.backlog import Backlog
 from tests.messages import message, numbered
+from tests.processes import all_processes
 from tests.spark.conftest import MakeSyphon
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.rule("Y8")]
 SOON = timedelta(seconds=2)
-READER = b"python_streaming_source_runner"
+READER = "streaming_sourc"
+"""The name of the processes in which Spark plans micro-batches."""
 
 
 def wait_for_problem(syphon: Syphon, text: str) -> None:
     wait_until(lambda: text in (syphon.status().problem or ""), f"the problem {text!r}")
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def readers() -> set[int]:
-    """Return the processes in which Spark plans micro-batches: children of the JVM of this test."""
-    pids = set()
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                if READER in (folder / "cmdline").read_bytes():
-                    pid = int(folder.name)
-                    if parent_of(parent_of(pid)) == os.getpid():
-                        pids.add(pid)
-            except OSError:  # the process has ended
-                continue
-    return pids
+    """Return the processes in which Spark plans micro-batches for this test."""
+    processes = {process.pid: process for process in all_processes()}
+    return {
+        process.pid
+        for process in processes.values()
+        if process.name == READER
+        # They are forked from a child of the test process.
+        and process.parent in processes
+        and processes[process.parent].parent == os.getpid()
+    }
 
 
 def test_primary_that_does_not_answer_is_a_problem(

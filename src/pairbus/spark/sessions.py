@@ -6,9 +6,11 @@ Spark Connect server (`sc://`) belongs to its lease.
 """
 
 import contextlib
+import importlib
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,10 +23,12 @@ from pairbus.spark.connect_retries import limit_retries
 from pairbus.spark.lost_jvm import hide_lost_jvm
 from pairbus.spark.package_archive import write_archive
 from pairbus.spark.process_folder import process_folder
+from pairbus.spark.python_command import forked_python, is_this_python
 from pairbus.spark.spark_home import fast_home
 
-FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""JVM options that shorten the start of Spark by a third. They slow down long computations."""
+FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmn64m")
+"""JVM options that shorten the start of Spark by a third, and take little memory. They slow down
+long computations."""
 LOCAL_MASTER = "local[*,4]"
 """All cores, and four attempts for each task. With `local[*]`, the first Python worker that crashes
 ends the query."""
@@ -82,7 +86,12 @@ def create_session(
         }
     if not is_local:
         settings |= SPECULATION
-    with fast_home() if is_local else contextlib.nullcontext() as home:
+    with contextlib.ExitStack() as stack:
+        home = stack.enter_context(fast_home()) if is_local else None
+        if home is not None:
+            stack.enter_context(forked_python(streams=fast_start))
+            stack.enter_context(_variable("MALLOC_ARENA_MAX", "2"))
+        _import_while_java_starts()
         java_options = [
             f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}",
             # The folders of a JVM that is killed are removed at the next start.
@@ -104,6 +113,29 @@ def create_session(
     return session
 
 
+def _import_while_java_starts() -> None:
+    """Import what PySpark imports for the first call of Java, which includes pandas."""
+
+    def run() -> None:
+        with contextlib.suppress(Exception):  # PySpark reports it
+            importlib.import_module("pyspark.testing.utils")
+
+    threading.Thread(target=run, name="pairbus imports", daemon=True).start()
+
+
+@contextlib.contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable for processes that start within the block, unless it is set."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
 def is_local_master(master: str) -> bool:
     """Return True if the tasks run in the JVM of the driver."""
     return master == "local" or master.startswith("local[")
@@ -120,7 +152,7 @@ def runs_elsewhere(session: SparkSession) -> bool:
     if is_remote(session):
         return True
     context = session.sparkContext
-    return not is_local_master(context.master or "") or context.pythonExec != sys.executable
+    return not is_local_master(context.master or "") or not is_this_python(context.pythonExec)
 
 
 def _add_package(session: SparkSession) -> None:
