@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -209,9 +210,7 @@ class SenderProcess:
                     answer: object = effect.function(effect.link)
                 except ServiceBusError as exc:
                     answer = exc
-                self._world.timeline.call_after(
-                    CALL_S, lambda answer=answer: self._resume(operation, answer)
-                )
+                self._world.timeline.call_after(CALL_S, partial(self._resume, operation, answer))
                 return
             if isinstance(effect, WaitForChange):
                 self._wait(effect.changed, effect.seconds, lambda: self._resume(operation, None))

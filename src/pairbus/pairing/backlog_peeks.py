@@ -6,10 +6,12 @@ therefore asks for one message of a queue after the other, and ends at the first
 it. The next round starts with that queue, so a round at a large backlog costs one credit, whatever
 the number of queues.
 
-Other processes may go on to store messages. Within a hold, a queue is empty for a path if all that
-it shows was stored after the hold began: its first message has at least the number of the mark. A
-mark is a number from which on the queue had no message, when the sends of the path were held and
-none was in flight. Sequence numbers only grow, so all messages of the path are below it.
+Other processes may go on to store messages. Within a hold with marks, a queue is empty for a path
+if all that it shows was stored after the hold began: its first message has at least the number of
+the mark. A mark is a number from which on the queue had no message, when the sends of the path were
+held and none was in flight. Sequence numbers only grow, so all messages of the path are below it.
+To find the marks takes some peeks for each queue, so every second hold does without them: with a
+distant namespace, the others may be the only ones that are long enough.
 """
 
 from collections.abc import Sequence
@@ -55,6 +57,8 @@ class PeekStart(NamedTuple):
     """The sends of a path when a round begins."""
 
     held: bool
+    marked: bool
+    """The hold is one with marks."""
     idle: bool
     """No send of the path to the backlog is in flight."""
     sends: int
@@ -64,16 +68,22 @@ class PeekStart(NamedTuple):
 class PeekRound:
     """One round of peeks. Call `next_peek` and `add` in turn until there is no next one.
 
-    Without marks the question is whether a hold is worthwhile, and a queue that is not small ends
-    the round. With marks, during a hold, it is whether all queues are empty, and a queue that is
-    not ends the round. Marks that are missing are added.
+    Before a hold the question is whether one is worthwhile, and a queue that is not small ends the
+    round. During a hold it is whether all queues are empty, and a queue that is not ends the round.
+    With marks, those that are missing are added first.
     """
 
     def __init__(
-        self, queues: Sequence[str], hold_s: float, marks: dict[str, int] | None = None
+        self,
+        queues: Sequence[str],
+        hold_s: float,
+        *,
+        held: bool,
+        marks: dict[str, int] | None = None,
     ) -> None:
         self._queues = queues
         self._hold_s = hold_s
+        self._held = held
         self._marks = marks
         self._first: PeekResult | None = None
         """The first message of the queue, while further peeks are needed."""
@@ -102,10 +112,12 @@ class PeekRound:
 
     def add(self, number: int | None = None, age_s: float = inf) -> None:
         """Add the answer: sequence number and age of the message, or None if there was none."""
-        if self._marks is None:
+        if not self._held:
             self._add_before_hold(number, age_s)
+        elif self._marks is not None:
+            self._add_with_marks(self._marks, number, age_s)
         else:
-            self._add_in_hold(self._marks, number, age_s)
+            self._end_queue(EMPTY if number is None else PeekResult(1, number, age_s))
 
     def _add_before_hold(self, number: int | None, age_s: float) -> None:
         if self._first is not None:
@@ -118,7 +130,7 @@ class PeekRound:
         else:
             self._first, self._step = PeekResult(1, number, age_s), SMALL
 
-    def _add_in_hold(self, marks: dict[str, int], number: int | None, age_s: float) -> None:
+    def _add_with_marks(self, marks: dict[str, int], number: int | None, age_s: float) -> None:
         queue = self._queues[len(self.results)]
         if self._first is not None:
             self._search_mark(marks, self._first, found=number is not None)
@@ -153,11 +165,12 @@ class PeekRound:
     def _end_queue(self, result: PeekResult) -> None:
         self._first = None
         self.results.append(result)
-        if self._marks is None:
+        if not self._held:
             self._ended = not result.is_small(self._hold_s)
         else:
             # Every queue needs a mark first: the earlier it is set, the sooner it is reached.
-            self._ended = result.first is not None and len(self._marks) == len(self._queues)
+            has_marks = self._marks is None or len(self._marks) == len(self._queues)
+            self._ended = result.first is not None and has_marks
 
 
 class BacklogPeeks:
@@ -174,9 +187,11 @@ class BacklogPeeks:
         """Return the next round. It starts with the queue at which the last one ended."""
         if not start.held or not start.idle or start.sends != self._sends:
             self._marks.clear()  # a message of the path may have been stored after them
-        self._sends = start.sends
+        # A send that is in flight may be stored behind the marks of this round.
+        self._sends = start.sends if start.idle else -1
         queues = self._queues[self._start :] + self._queues[: self._start]
-        return PeekRound(queues, self._hold_s, self._marks if start.held else None)
+        marks = self._marks if start.marked else None
+        return PeekRound(queues, self._hold_s, held=start.held, marks=marks)
 
     def end_round(self, peek_round: PeekRound) -> None:
         """Take note where a round ended."""

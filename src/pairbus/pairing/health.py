@@ -304,6 +304,12 @@ class PathHealth:
             self._next_at = now
             self._empty_peeks = -1  # a peek in progress began before the hold
 
+    @property
+    def hold_has_marks(self) -> bool:
+        """Whether messages that were stored after the hold began do not count (see
+        `pairing.backlog_peeks`). True for every second hold."""
+        return self._failed_holds % 2 == 1
+
     def _begin_hold(self, until: float) -> None:
         self.hold_until, self._sends_at_hold = until, self.sends_begun
 

@@ -95,13 +95,7 @@ def peek_backlog(
         if queue not in receivers:
             receivers[queue] = factory.backlog_receiver(queue)
         try:
-            messages = yield CallSdk(
-                receivers[queue],
-                lambda receiver, number=number: receiver.peek_messages(
-                    max_message_count=1, sequence_number=number, timeout=timeout_s
-                ),
-                timeout_s,
-            )
+            messages = yield CallSdk(receivers[queue], _peek_from(number, timeout_s), timeout_s)
         except Exception as exc:  # noqa: BLE001  the queue is not known to be empty
             yield Discard(receivers.pop(queue))
             pairing.peek_failed(path, exc)
@@ -115,3 +109,9 @@ def peek_backlog(
             peek_round.add()
     peeks.end_round(peek_round)
     pairing.peeked(path, peek_round.results, idle=start.idle, queues=peek_round.peeked_queues)
+
+
+def _peek_from(number: int, timeout_s: float) -> Callable[[Any], Any]:
+    return lambda receiver: receiver.peek_messages(
+        max_message_count=1, sequence_number=number, timeout=timeout_s
+    )

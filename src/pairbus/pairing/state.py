@@ -296,8 +296,12 @@ class PairingState:
         """Return what a round of peeks must know of the sends of its path."""
         with self.lock:
             health = path.health
-            held = health.hold_until is not None
-            return PeekStart(held, health.in_flight == 0, health.sends_begun)
+            return PeekStart(
+                held=health.hold_until is not None,
+                marked=health.hold_has_marks,
+                idle=health.in_flight == 0,
+                sends=health.sends_begun,
+            )
 
     def peeked(
         self,

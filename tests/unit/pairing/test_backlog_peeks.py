@@ -16,8 +16,8 @@ HOLD_S = 5.0
 OLD_S = 3600.0
 YOUNG_S = HOLD_S * YOUNG_FRACTION - 0.1
 QUEUES = ("a", "b", "c")
-BEFORE = PeekStart(held=False, idle=True, sends=0)
-HELD = PeekStart(held=True, idle=True, sends=0)
+BEFORE = PeekStart(held=False, marked=False, idle=True, sends=0)
+HELD = PeekStart(held=True, marked=True, idle=True, sends=0)
 
 Contents = dict[str, list[int]]
 
@@ -142,8 +142,10 @@ def test_queue_that_was_empty_in_the_hold_stays_so() -> None:
 @pytest.mark.parametrize(
     "start",
     [
-        PeekStart(held=True, idle=True, sends=1),  # it was stored after the mark was set
-        PeekStart(held=True, idle=False, sends=0),
+        PeekStart(
+            held=True, marked=True, idle=True, sends=1
+        ),  # it was stored after the mark was set
+        PeekStart(held=True, marked=True, idle=False, sends=0),
     ],
 )
 def test_message_of_the_path_within_the_hold_counts(start: PeekStart) -> None:
@@ -152,6 +154,28 @@ def test_message_of_the_path_within_the_hold_counts(start: PeekStart) -> None:
     assert is_empty(rounds.round(HELD, {"b": [8]}))
 
     assert not is_empty(rounds.round(start, {"b": [8]}))
+
+
+@pytest.mark.rule("S12")
+@pytest.mark.parametrize("before", [[], [7]])
+def test_message_in_flight_when_the_marks_were_set_counts(before: list[int]) -> None:
+    rounds = Rounds()
+    rounds.round(PeekStart(held=True, marked=True, idle=False, sends=1), {"b": before})
+
+    late = PeekStart(held=True, marked=True, idle=True, sends=1)
+    assert not is_empty(rounds.round(late, {"b": [8]}))
+    assert not is_empty(rounds.round(late, {"b": [8]}))
+    assert is_empty(rounds.round(late, {"b": [9]}))
+
+
+@pytest.mark.rule("S12")
+def test_without_marks_every_message_counts() -> None:
+    rounds, start = Rounds(), PeekStart(held=True, marked=False, idle=True, sends=0)
+    assert is_empty(rounds.round(start, {}))
+
+    assert not is_empty(rounds.round(start, {"b": [8]}))
+    assert not is_empty(rounds.round(start, {"b": [9]}))
+    assert rounds.credits == 1
 
 
 @pytest.mark.rule("S12")

@@ -636,6 +636,21 @@ def test_hold_is_repeated() -> None:
 
 
 @pytest.mark.rule("S12")
+def test_every_second_hold_has_marks() -> None:
+    health = holding()
+    now, marked = START, []
+    for _ in range(4):
+        marked.append(health.hold_has_marks)
+        now += HOLD
+        peek(health, now, 7)
+        now = step_of(health).at
+        peek(health, now, 7)
+        assert health.route(now) is Route.HOLD
+
+    assert marked == [False, True, False, True]
+
+
+@pytest.mark.rule("S12")
 def test_pause_between_holds_grows() -> None:
     health = holding()
     now, waits = START, []
