@@ -46,7 +46,7 @@ class PeekResult(NamedTuple):
 EMPTY = PeekResult(0)
 
 
-class PeekRequest(NamedTuple):
+class BacklogPeek(NamedTuple):
     """A peek at the first message from a sequence number on."""
 
     queue: str
@@ -100,15 +100,15 @@ class PeekRound:
         """The queues that were peeked, in the order of the round."""
         return self._queues[: len(self.results)]
 
-    def next_peek(self) -> PeekRequest | None:
+    def next_peek(self) -> BacklogPeek | None:
         """Return the next peek to make; None at the end of the round."""
         if self._ended or len(self.results) == len(self._queues):
             return None
         queue = self._queues[len(self.results)]
         if self._first is None:
-            return PeekRequest(queue, 1)
+            return BacklogPeek(queue, 1)
         assert self._first.first is not None
-        return PeekRequest(queue, self._first.first + self._step)
+        return BacklogPeek(queue, self._first.first + self._step)
 
     def add(self, number: int | None = None, age_s: float = inf) -> None:
         """Add the answer: sequence number and age of the message, or None if there was none."""

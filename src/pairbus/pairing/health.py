@@ -306,8 +306,8 @@ class PathHealth:
 
     @property
     def hold_has_marks(self) -> bool:
-        """Whether messages that were stored after the hold began do not count (see
-        `pairing.backlog_peeks`). True for every second hold."""
+        """True for every second hold: messages that were stored after it began do not count (see
+        `pairing.backlog_peeks`)."""
         return self._failed_holds % 2 == 1
 
     def _begin_hold(self, until: float) -> None:

@@ -5,8 +5,8 @@ import pytest
 from pairbus.pairing.backlog_peeks import (
     SMALL,
     YOUNG_FRACTION,
+    BacklogPeek,
     BacklogPeeks,
-    PeekRequest,
     PeekResult,
     PeekRound,
     PeekStart,
@@ -203,4 +203,4 @@ def test_round_starts_with_the_queue_at_which_the_last_one_ended() -> None:
     rounds = Rounds()
     rounds.round(BEFORE, {"b": list(range(100))})
 
-    assert rounds.peeks.begin_round(BEFORE).next_peek() == PeekRequest("b", 1)
+    assert rounds.peeks.begin_round(BEFORE).next_peek() == BacklogPeek("b", 1)
