@@ -66,7 +66,8 @@ class SendAvailabilityOptions:
     ping_primary_interval: timedelta = timedelta(minutes=1)
     """The time between two pings of a path in failover, 1 s to 30 min."""
     ping_jitter: float = 0.1
-    """The fraction of that interval, 0 to 1, by which a ping may be earlier or later."""
+    """The fraction of that interval, 0 to 1, by which a ping may be earlier or later. Applies to
+    `drain_check_interval` too."""
     enable_syphon: bool = False
     """Run a syphon in this process. Requires Spark and Java."""
     syphon_options: "SyphonOptions | None" = field(default=None, repr=False)
@@ -77,6 +78,10 @@ class SendAvailabilityOptions:
     failback_hold: timedelta = timedelta(seconds=5)
     """With `after-drain`: the longest time that sends wait for the rest of the backlog to be
     drained, 0.1 to 60 s."""
+    drain_check_interval: timedelta = timedelta(seconds=30)
+    """With `after-drain`: the longest time between two peeks at the backlog, 1 s to 30 min. It is a
+    tenth of the age of the oldest message, and at least a thirtieth of this. See docs/scale.md for
+    many processes."""
     drain_timeout: timedelta = timedelta(minutes=10)
     """With `after-drain`: emit DrainStalled when the backlog does not shrink for this time."""
     operation_timeout: timedelta = timedelta(seconds=60)
@@ -130,6 +135,7 @@ class SendAvailabilityOptions:
             self._check_range("failover_on_busy", timedelta(), hour)
         self._check_range("ping_primary_interval", second, timedelta(minutes=30))
         self._check_range("failback_hold", timedelta(milliseconds=100), timedelta(minutes=1))
+        self._check_range("drain_check_interval", second, timedelta(minutes=30))
         self._check_range("drain_timeout", second, timedelta(days=7))
         self._check_range("operation_timeout", second, hour)
         self._check_range("backlog_cool_down", timedelta(), hour)

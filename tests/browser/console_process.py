@@ -26,6 +26,21 @@ class ConsoleProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def reap(self) -> None:
+        """Wait for the end of a process that was killed."""
+        assert self._process is not None
+        self._process.communicate(timeout=STOP_S)
+        self._process = None
+
     def start(self) -> None:
         """Return when the console accepts requests."""
         options = ("--port", str(self._port), "--folder", str(self.folder), "--json")

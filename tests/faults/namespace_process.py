@@ -27,10 +27,18 @@ def wait_until(done: Callable[[], Any], event: str) -> None:
 class Namespace(EmulatorProcess):
     """A namespace in an emulator process that counts its kills."""
 
-    def __init__(self, name: str, folder: Path, *queues: str) -> None:
-        super().__init__(name, folder=folder, queues=queues, tier=TEST_TIER.name)
+    def __init__(self, name: str, folder: Path, *queues: str, tier: str = TEST_TIER.name) -> None:
+        super().__init__(name, folder=folder, queues=queues, tier=tier)
         self.kills = 0
         self.start()
+
+    def set_tier(self, tier: str) -> None:
+        """Restart the process with another tier, unless it has this one."""
+        position = self._options.index("--tier") + 1
+        if self._options[position] != tier:
+            self._options[position] = tier
+            super().kill()
+            self.start()
 
     def kill(self) -> None:
         super().kill()

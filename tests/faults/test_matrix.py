@@ -27,17 +27,19 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
 ]
-SEED, NUMBER = 5555, 1
+SEED, NUMBER = 29286, 1
 SILENCE_S = 0.3
 
 
-@pytest.mark.rule("X1", "X2")
+@pytest.mark.rule("X1", "X2", "S12")
 def test_outage_with_a_fault_at_each_stage_loses_no_message(tmp_path: Path) -> None:
     (run,) = islice(plan(SEED), NUMBER - 1, NUMBER)
     print(f"seed {run.seed}, run {run.number}: {', '.join(map(str, run.cells))}")
     assert len({cell.component for cell in run.cells}) == 4
     assert {cell.kind for cell in run.cells} == set(KINDS)
     assert Cell("secondary", "lose-answers", "filling") in run.cells
+    assert {"console", "redrive"} <= {cell.component for cell in run.cells}
+    assert (run.failback, run.tier) == ("after-drain", "premium")
 
     with MatrixEnvironment(tmp_path) as environment:
         try:

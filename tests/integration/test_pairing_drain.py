@@ -17,8 +17,8 @@ from pairbus import SendUnavailable
 from pairbus.amqp.client import Receiver, Sender
 from pairbus.amqp.sections import Message
 from pairbus.events import DrainStalled, PathStatus, Pinged
-from pairbus.pairing.health import SMALL
-from pairbus.transfer import from_backlog
+from pairbus.pairing.backlog_peeks import SMALL
+from pairbus.transfer import from_backlog, to_backlog
 from tests.integration.emulator_clients import client_of
 from tests.integration.pairs import (
     MINUTE,
@@ -31,6 +31,7 @@ from tests.integration.pairs import (
     message,
     until,
 )
+from tests.messages import message as encoded
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S12")]
 
@@ -184,7 +185,7 @@ async def test_empty_backlog_needs_three_peeks_at_each_queue(make: Make) -> None
     assert len(pair.of(Pinged)) == 1
 
 
-async def test_large_backlog_is_peeked_once_a_second_and_sends_continue(make: Make) -> None:
+async def test_large_backlog_costs_two_credits_a_peek_and_sends_continue(make: Make) -> None:
     pair, queue, sender = await draining(
         make,
         messages=SMALL + 2,
@@ -193,22 +194,50 @@ async def test_large_backlog_is_peeked_once_a_second_and_sends_continue(make: Ma
     )
     (backlog,) = pair.backlog_queues
     await peeks_done(pair, queue)
-    assert peeks(pair, backlog) == SMALL + 1  # no peek returns more
+    assert peeks(pair, backlog) == 2
     for number in range(3):
         assert not is_held(pair, queue)
-        assert next_peek_at(pair, queue) == pair.clock.time + 1
+        assert next_peek_at(pair, queue) == pair.clock.time + 2**number
         await sender.send_messages(message(session_id="s"))
         assert len(pair.backlog()) == SMALL + 3 + number
-        pair.advance(1)
+        pair.advance(2**number)
         await peeks_done(pair, queue)
-        assert peeks(pair, backlog) == (2 + number) * (SMALL + 1)
+        assert peeks(pair, backlog) == 2 * (2 + number)
     assert pair.state(queue) is DRAINING
     assert pair.arrived(queue) == []
     empty(pair)
-    pair.advance(1)
+    pair.advance(2**3)
     await peeks_done(pair, queue)
     pair.advance(0.02)
     await pair.until_state(queue, HEALTHY)
+
+
+async def test_path_fails_back_while_other_processes_store_messages(make: Make) -> None:
+    pair, queue, sender = await draining(make, backlog_queue_count=1)
+    (backlog,) = pair.backlog_queues
+    await peeks_done(pair, queue)
+    assert is_held(pair, queue)
+    pair.advance(HOLD_S)  # the first hold counts every message
+    await peeks_done(pair, queue)
+    pair.advance(1)
+    await peeks_done(pair, queue)
+    assert is_held(pair, queue)
+    waiting = asyncio.ensure_future(sender.send_messages(message("held", session_id="s")))
+    with client_of(pair.secondary) as client:
+        Sender(client, backlog).send(to_backlog(encoded("other"), queue))
+        pair.advance(CHECK_S)
+        await peeks_done(pair, queue)
+        assert pair.state(queue) is DRAINING  # the path's own message is in front
+        receiver = Receiver(client, backlog)
+        (own,) = receiver.receive()
+        receiver.settle([own])
+    for _ in range(2):
+        assert pair.state(queue) is DRAINING
+        pair.advance(CHECK_S)
+        await peeks_done(pair, queue)
+    await waiting
+    assert pair.state(queue) is HEALTHY
+    assert len(pair.backlog()) == 1  # that of the other process
 
 
 async def test_locked_message_keeps_the_path_draining(make: Make) -> None:

@@ -185,6 +185,7 @@ end:
           od;
           if
           :: i <= last(q) -> none_shown = false
+          :: i <= last(q) && q != p             /* it was stored after the hold began */
           :: i <= last(q) && missed_messages > 0 && !missed_before && !missed ->
              missed_messages--; missed = true
           :: i > last(q)

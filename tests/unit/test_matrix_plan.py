@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from tests.faults.matrix.plan import BLOCK, CELLS, STAGES, Cell, make_run, plan
+from tests.faults.matrix.plan import BLOCK, CELLS, STAGES, TIERS, Cell, make_run, plan
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -32,6 +32,10 @@ def test_seed_determines_the_runs() -> None:
     assert first(7) != first(8)
 
 
+def test_runs_have_all_tiers() -> None:
+    assert {run.tier for run in islice(plan(7), BLOCK)} == set(TIERS)
+
+
 def test_blocks_of_runs_differ() -> None:
     runs = list(islice(plan(7), 2 * BLOCK))
 
@@ -52,4 +56,4 @@ def test_unknown_cell_is_rejected(text: str) -> None:
 
 def test_every_cell_can_be_parsed_from_its_name() -> None:
     assert [Cell.parse(str(cell)) for cell in CELLS] == list(CELLS)
-    assert len(CELLS) == 80
+    assert len(CELLS) == 112

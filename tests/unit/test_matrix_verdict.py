@@ -74,6 +74,29 @@ def test_message_that_was_not_delivered_is_a_problem(
     assert verdict_on(DeliveredCopy(A, 1.0), **options).problems == (problem,)
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_session_out_of_order_is_a_problem_if_order_is_promised(ordered: bool) -> None:
+    first, second = MessageKey("sessions", "p-1"), MessageKey("sessions", "p-2")
+    log = SenderLog(
+        acknowledged={key: sent_message(key, "p-session") for key in (first, second)},
+        calls=dict.fromkeys((first, second), (0.5, 0.6)),
+    )
+
+    copies = DeliveredCopy(second, 1.0), DeliveredCopy(first, 2.0)
+    verdict = verdict_on(*copies, log=log, ordered=ordered)
+
+    problem = "1 delivered after a later one of their session: p-1 of sessions"
+    assert verdict.problems == ((problem,) if ordered else ())
+
+
+def test_message_that_a_redrive_lost_is_a_problem() -> None:
+    copies = DeliveredCopy(A, 1.0), DeliveredCopy(B, 2.0)
+
+    verdict = verdict_on(*copies, lost_by_redrive=[MessageKey("redriven", "r-1")])
+
+    assert verdict.problems == ("1 lost by the redrive: r-1 of redriven",)
+
+
 def test_explained_duplicate_in_spite_of_duplicate_detection_is_a_problem() -> None:
     verdict = verdict_on(
         DeliveredCopy(A, 99.0), DeliveredCopy(B, 99.0), DeliveredCopy(B, 105.0), windows=(FAULT,)
@@ -241,6 +264,6 @@ def test_socket_is_found_by_both_ports() -> None:
 def test_coverage_table_has_a_row_per_fault_and_a_column_per_stage() -> None:
     lines = coverage_table(Counter(CELLS))
 
-    assert len(lines) == 21
+    assert len(lines) == 29
     assert lines[0].split() == ["before", "filling", "failback", "draining"]
     assert lines[1].split() == ["sender", "kill", "1", "1", "1", "1"]

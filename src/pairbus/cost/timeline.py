@@ -3,17 +3,16 @@
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
-from math import ceil
+from math import ceil, log2
 
 from pairbus.cost.counts import CostKey, MessageGroup, TrafficCounts
 from pairbus.cost.inputs import Number, Outage, PairingProfile, Traffic
 from pairbus.errors import ConfigurationError
-from pairbus.pairing.health import DRAIN_CHECK_S, SMALL
+from pairbus.pairing.health import CHECKS_PER_INTERVAL
 from pairbus.usage.operations import NamespaceRole, OperationKind, Purpose
 
-MESSAGES_PER_PEEK = SMALL + 1
-"""Messages that a draining path peeks at in each backlog queue: enough to see that more than
-`SMALL` are left."""
+MESSAGES_PER_ROUND = 2
+"""Messages that a draining path peeks at in a round at a backlog that is not small."""
 PEEKS_OF_EMPTY_BACKLOG = 3
 """Peeks at an empty backlog before failback: the one that starts the hold, and two within it."""
 MAX_DRAIN = timedelta(days=365)
@@ -41,7 +40,7 @@ class OutageTimeline:
     drain: timedelta
     """The time that the syphons need to empty the backlog."""
     peeks: int
-    """Messages that are peeked with `after-drain` to see whether the backlog is empty."""
+    """Messages that are peeked with `after-drain` to see whether the backlog is nearly empty."""
     empty_peeks: int
     """Peeks with `after-drain` that return no message."""
 
@@ -76,7 +75,7 @@ def outage_timeline(pairing: PairingProfile, traffic: Traffic, outage: Outage) -
     failover = pings_per_path * ping_interval
     stored = rate * failover
     drain_rate = _exact(pairing.drain_rate)
-    drain, peeked_queues = stored / drain_rate, 0
+    drain, draining_paths, rounds = stored / drain_rate, 0, 0
     if options.failback == "after-drain":
         if drain_rate <= rate:
             raise ConfigurationError(
@@ -87,8 +86,9 @@ def outage_timeline(pairing: PairingProfile, traffic: Traffic, outage: Outage) -
         # More messages arrive during the drain.
         drain = stored / (drain_rate - rate)
         stored += rate * drain
+        rounds = _peek_rounds(drain, _seconds(options.drain_check_interval))
         failover += drain
-        peeked_queues = pairing.clients * paths * options.backlog_queue_count
+        draining_paths = pairing.clients * paths
     if drain > _seconds(MAX_DRAIN):
         raise ConfigurationError(
             f"At {pairing.drain_rate} messages per second the backlog is not empty within a year. "
@@ -101,9 +101,16 @@ def outage_timeline(pairing: PairingProfile, traffic: Traffic, outage: Outage) -
         failover=timedelta(seconds=float(failover)),
         through_backlog=ceil(stored),
         drain=timedelta(seconds=float(drain)),
-        peeks=peeked_queues * ceil(drain / _exact(DRAIN_CHECK_S)) * MESSAGES_PER_PEEK,
-        empty_peeks=peeked_queues * PEEKS_OF_EMPTY_BACKLOG,
+        peeks=draining_paths * rounds * MESSAGES_PER_ROUND,
+        empty_peeks=draining_paths * options.backlog_queue_count * PEEKS_OF_EMPTY_BACKLOG,
     )
+
+
+def _peek_rounds(drain: Fraction, interval: Fraction) -> int:
+    """Return the rounds of peeks of a path during a drain. Each comes after half of the time to go,
+    or after the interval, if that is shorter."""
+    halvings = ceil(log2(CHECKS_PER_INTERVAL))
+    return ceil(drain / interval) + halvings
 
 
 def outage_counts(

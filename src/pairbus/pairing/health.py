@@ -10,26 +10,20 @@ state; some return what the caller must do. `changes` collects the status change
 takes them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
 from random import Random
 from threading import RLock
-from typing import NamedTuple, Self
+from typing import Self
 
 from pairbus.events import PathStatus
 from pairbus.options import FailureKind
 
 PEEKS_PER_HOLD = 10
 """The number of peeks at the backlog within one hold."""
-DRAIN_CHECK_S = 1.0
-"""The time between two peeks while sends are not held."""
-SMALL = 10
-"""A backlog is small when no queue has more messages than this."""
-YOUNG_FRACTION = 0.5
-"""A backlog of any size counts as small when its oldest message is younger than this fraction of
-the hold: the syphon keeps up, and will empty the backlog within the hold."""
+CHECKS_PER_INTERVAL = 30
+"""The shortest time between two peeks, while sends are not held, is this part of the longest."""
 MAX_BACKOFF_HOLDS = 12
 """After holds that did not empty the backlog, the pause before the next one grows up to the length
 of this many holds."""
@@ -72,21 +66,6 @@ class Step:
     at: float
 
 
-class PeekResult(NamedTuple):
-    """The result of a peek at one backlog queue."""
-
-    messages: int
-    first: int | None = None
-    """The first sequence number; None if the queue is empty."""
-    age_s: float = inf
-    """The age of the first message, by the clocks of two machines."""
-
-
-def is_small(peeks: Iterable[PeekResult], hold_s: float) -> bool:
-    """Return whether a hold is likely to see the backlog emptied."""
-    return all(peek.messages <= SMALL or peek.age_s < hold_s * YOUNG_FRACTION for peek in peeks)
-
-
 @dataclass(frozen=True, slots=True)
 class StatusChange:
     """A change of the status of a path."""
@@ -106,8 +85,14 @@ class HealthSettings:
     after_drain: bool
     hold_s: float
     drain_timeout_s: float
+    check_interval_s: float = 30.0
+    """The longest time between two peeks while sends are not held."""
     failover_on_busy_s: float | None = None
     """None: throttling never leads to failover."""
+
+    @property
+    def shortest_check_s(self) -> float:
+        return self.check_interval_s / CHECKS_PER_INTERVAL
 
 
 class PathHealth:
@@ -138,8 +123,12 @@ class PathHealth:
         """The time of the first throttled send since the last one that succeeded."""
         self._next_at = 0.0
         self._failed_holds = 0
+        self._check_pause_s = 0.0
+        self._last_age: tuple[float, float] | None = None
+        """The age of the oldest message at the last peek, and the time of that peek."""
         self._empty_peeks = 0
-        self._first_numbers: tuple[int | None, ...] = ()
+        self._first_numbers: dict[Hashable, int | None] = {}
+        """The first sequence number of each queue, when it was peeked last."""
         self._progress_at = 0.0
 
     # Sends.
@@ -241,8 +230,10 @@ class PathHealth:
         self._schedule_ping(now)
 
     def _schedule_ping(self, now: float) -> None:
-        jitter = self._settings.ping_jitter * self._random.uniform(-1, 1)
-        self._next_at = now + self._settings.ping_interval_s * (1 + jitter)
+        self._next_at = now + self._with_jitter(self._settings.ping_interval_s)
+
+    def _with_jitter(self, seconds: float) -> float:
+        return seconds * (1 + self._settings.ping_jitter * self._random.uniform(-1, 1))
 
     def pinged(self, succeeded: bool, now: float) -> None:
         """Record the result of a ping."""
@@ -253,7 +244,9 @@ class PathHealth:
         elif self._settings.after_drain:
             self._become(PathStatus.DRAINING, now)
             self._next_at = self._progress_at = now
-            self._first_numbers, self._empty_peeks, self._failed_holds = (), 0, 0
+            self._first_numbers.clear()
+            self._empty_peeks = self._failed_holds = 0
+            self._check_pause_s, self._last_age = 0.0, None
         else:
             self._become(PathStatus.HEALTHY, now)
 
@@ -262,18 +255,30 @@ class PathHealth:
         if self.status is not PathStatus.HEALTHY:
             self._become(PathStatus.HEALTHY, now)
 
-    def peeked(self, first: Sequence[int | None], *, small: bool, idle: bool, now: float) -> None:
-        """Record a peek at all backlog queues. `first` has the first sequence number of each queue,
-        `small` tells whether to try a hold, `idle` whether no send to the backlog was in flight
-        when the peek began."""
+    def peeked(
+        self,
+        first: Sequence[int | None],
+        *,
+        small: bool,
+        idle: bool,
+        now: float,
+        age_s: float = 0.0,
+        queues: Sequence[Hashable] | None = None,
+    ) -> None:
+        """Record a round of peeks. `first` has the first sequence number of each queue, up to the
+        one that ended the round. `small` tells whether to try a hold, `idle` whether no send to the
+        backlog was in flight when the round began, `age_s` the age of the oldest message. `queues`
+        are those that were peeked; None: they are always the same."""
         if self.status is not PathStatus.DRAINING:
             return
-        self._record_progress(tuple(first), now)
+        self._record_progress(zip(queues or range(len(first)), first, strict=True), now)
         if self.hold_until is None:
             self._empty_peeks = 0
-            self._next_at = now if small else now + DRAIN_CHECK_S
             if small:
                 self._begin_hold(now + self._settings.hold_s)
+                self._next_at = now
+            else:
+                self._schedule_check(now, self._time_to_go(age_s, now) / 2)
             return
         empty = all(number is None for number in first)
         # A hold that delays no send may last longer: peeks at many queues of a distant namespace
@@ -283,7 +288,7 @@ class PathHealth:
             self.hold_until = None
             pause_s = min(self._failed_holds, MAX_BACKOFF_HOLDS) * self._settings.hold_s
             self._failed_holds += 1
-            self._next_at = now + DRAIN_CHECK_S + pause_s
+            self._next_at = now + self._settings.shortest_check_s + pause_s
             return
         self._empty_peeks = self._empty_peeks + 1 if empty and idle else 0
         if self._empty_peeks == 2:
@@ -299,19 +304,47 @@ class PathHealth:
             self._next_at = now
             self._empty_peeks = -1  # a peek in progress began before the hold
 
+    @property
+    def hold_has_marks(self) -> bool:
+        """True for every second hold: messages that were stored after it began do not count (see
+        `pairing.backlog_peeks`)."""
+        return self._failed_holds % 2 == 1
+
     def _begin_hold(self, until: float) -> None:
         self.hold_until, self._sends_at_hold = until, self.sends_begun
 
     def peek_failed(self, now: float) -> None:
         """Record that a peek at the backlog failed."""
         if self.status is PathStatus.DRAINING:
-            self._record_progress(self._first_numbers, now)
+            self._record_progress((), now)
             self.hold_until = None
-            self._next_at = now + DRAIN_CHECK_S
+            # The namespace may throttle.
+            self._schedule_check(now, 2 * self._check_pause_s)
 
-    def _record_progress(self, first_numbers: tuple[int | None, ...], now: float) -> None:
-        if first_numbers != self._first_numbers:
-            self._first_numbers, self._progress_at = first_numbers, now
+    def _time_to_go(self, age_s: float, now: float) -> float:
+        """Return the time until the backlog is empty, as the age of its oldest message tells. If
+        the age does not fall, return a time that doubles with each peek: peeks by many processes
+        take credits from the drain."""
+        last, self._last_age = self._last_age, (age_s, now)
+        if last is None:
+            return 0.0
+        last_age_s, last_at = last
+        if age_s >= last_age_s:
+            return 4 * self._check_pause_s
+        return age_s * (now - last_at) / (last_age_s - age_s)
+
+    def _schedule_check(self, now: float, pause_s: float) -> None:
+        longest_s = self._settings.check_interval_s
+        self._check_pause_s = min(max(self._settings.shortest_check_s, pause_s), longest_s)
+        self._next_at = now + self._with_jitter(self._check_pause_s)
+
+    def _record_progress(
+        self, first_numbers: Iterable[tuple[Hashable, int | None]], now: float
+    ) -> None:
+        before = self._first_numbers.copy()
+        self._first_numbers.update(first_numbers)
+        if before != self._first_numbers:
+            self._progress_at = now
         elif now >= self._progress_at + self._settings.drain_timeout_s:
             self.stalled, self._progress_at = True, now
 

@@ -1,12 +1,12 @@
 """The operation that recovers a path: it pings the primary and peeks at the backlog until the path
 is healthy again. It runs in the background, once for each path that is not healthy."""
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from pairbus.pairing.backlog_peeks import BacklogPeeks
 from pairbus.pairing.effects import CallSdk, CloseAll, Discard, Operation, WaitForChange
-from pairbus.pairing.health import SMALL, HealthTask, PeekResult
+from pairbus.pairing.health import HealthTask
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.ping import make_ping
 from pairbus.pairing.sender_base import SenderLinks
@@ -27,6 +27,7 @@ def recover(
     """Carry out the steps of a path until it is healthy or the pairing is closed. Then close the
     links to the backlog that its senders have not used."""
     receivers: dict[str, Any] = {}
+    peeks = BacklogPeeks(pairing.rotation.queues, pairing.hold_s)
     try:
         while True:
             version = pairing.version
@@ -47,7 +48,7 @@ def recover(
                     error = yield from ping(pairing, factory, path)
                     pairing.pinged(path, error)
                 case HealthTask.PEEK:
-                    yield from peek_backlog(pairing, factory, path, receivers)
+                    yield from peek_backlog(pairing, factory, path, peeks, receivers)
     finally:
         yield CloseAll(tuple(receivers.values()))
         yield from close_standby_links(senders())
@@ -78,38 +79,39 @@ def ping(
 
 
 def peek_backlog(
-    pairing: PairingState, factory: LinkFactory, path: PathState, receivers: dict[str, Any]
+    pairing: PairingState,
+    factory: LinkFactory,
+    path: PathState,
+    peeks: BacklogPeeks,
+    receivers: dict[str, Any],
 ) -> Operation[None]:
-    """Peek at each backlog queue once, and report the result. `receivers` are kept between
-    peeks."""
-    idle = pairing.is_idle(path)
-    count = 1 if path.health.hold_until is not None else SMALL + 1
+    """Peek at the backlog queues for one round, and report the results. `receivers` are kept
+    between rounds."""
+    start = pairing.peek_begins(path)
+    peek_round = peeks.begin_round(start)
     timeout_s = min(PING_TIMEOUT_S, pairing.operation_timeout_s)
-    peeks: list[PeekResult] = []
-    for queue in pairing.rotation.queues:
+    while (request := peek_round.next_peek()) is not None:
+        queue, number = request
         if queue not in receivers:
             receivers[queue] = factory.backlog_receiver(queue)
         try:
-            messages = yield CallSdk(
-                receivers[queue],
-                lambda receiver: receiver.peek_messages(
-                    max_message_count=count, sequence_number=1, timeout=timeout_s
-                ),
-                timeout_s,
-            )
+            messages = yield CallSdk(receivers[queue], _peek_from(number, timeout_s), timeout_s)
         except Exception as exc:  # noqa: BLE001  the queue is not known to be empty
             yield Discard(receivers.pop(queue))
             pairing.peek_failed(path, exc)
             return
         if factory.usage is not None:
             factory.usage.add_peek(path.name, messages)
-        peeks.append(_peek_result(messages))
-    pairing.peeked(path, peeks, idle=idle)
+        if messages:
+            age = pairing.wall_clock() - messages[0].enqueued_time_utc
+            peek_round.add(messages[0].sequence_number, age.total_seconds())
+        else:
+            peek_round.add()
+    peeks.end_round(peek_round)
+    pairing.peeked(path, peek_round.results, idle=start.idle, queues=peek_round.peeked_queues)
 
 
-def _peek_result(messages: Sequence[Any]) -> PeekResult:
-    if not messages:
-        return PeekResult(0)
-    first = messages[0]
-    age_s = (datetime.now(UTC) - first.enqueued_time_utc).total_seconds()
-    return PeekResult(len(messages), first.sequence_number, age_s)
+def _peek_from(number: int, timeout_s: float) -> Callable[[Any], Any]:
+    return lambda receiver: receiver.peek_messages(
+        max_message_count=1, sequence_number=number, timeout=timeout_s
+    )

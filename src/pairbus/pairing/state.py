@@ -3,7 +3,7 @@
 Operations ask it what to do and report the results. Its methods can be called from any thread.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from random import Random
@@ -13,6 +13,7 @@ from time import monotonic
 from pairbus.errors import SendUnavailable
 from pairbus.events import Event, PathStatus, Pinged, Probed, Throttled
 from pairbus.options import FailureKind, SendAvailabilityOptions
+from pairbus.pairing.backlog_peeks import PeekResult, PeekStart
 from pairbus.pairing.backlog_state import BacklogState
 from pairbus.pairing.client_state import ClientState
 from pairbus.pairing.failures import classify_failure
@@ -23,10 +24,8 @@ from pairbus.pairing.health import (
     HealthTask,
     InFlightSend,
     PathHealth,
-    PeekResult,
     Route,
     Step,
-    is_small,
 )
 from pairbus.pairing.path_state import Hold, PathState
 from pairbus.pairing.recorder import SendRecorder
@@ -79,7 +78,7 @@ class PairingState:
         self.reporter = PairingReporter(
             options.on_event, record_change, call_handler, on_telemetry, observe=observe
         )
-        self._wall_clock = wall_clock
+        self.wall_clock = wall_clock
         self.recorder = SendRecorder(self.lock, self.classify, wall_clock)
         self._random = Random() if random is None else random
         self._paths: dict[str, PathState] = {}
@@ -96,9 +95,11 @@ class PairingState:
             after_drain=options.failback == "after-drain",
             hold_s=options.failback_hold.total_seconds(),
             drain_timeout_s=options.drain_timeout.total_seconds(),
+            check_interval_s=options.drain_check_interval.total_seconds(),
             failover_on_busy_s=on_busy.total_seconds() if on_busy is not None else None,
         )
         self.after_drain = self._settings.after_drain
+        self.hold_s = self._settings.hold_s
         self.operation_timeout_s = options.operation_timeout.total_seconds()
         self.primary_share = 0.5 if self._settings.failover_interval_s == 0 else 1.0
         """The fraction of a call's time that may be spent on the primary. A call that may continue
@@ -121,7 +122,7 @@ class PairingState:
                 self._paths[key] = PathState(
                     name,
                     PathHealth(self._settings, self._random, self.now()),
-                    self._wall_clock(),
+                    self.wall_clock(),
                 )
             return self._paths[key]
 
@@ -160,13 +161,13 @@ class PairingState:
     def syphon_started(self) -> None:
         """Report that the embedded syphon started."""
         with self.lock:
-            self.reporter.syphon_started(self._wall_clock())
+            self.reporter.syphon_started(self.wall_clock())
         self.reporter.deliver()
 
     def syphon_stopped(self, error: BaseException | None) -> None:
         """Report that the embedded syphon stopped, because of an error if there is one."""
         with self.lock:
-            self.reporter.syphon_stopped(error, self._wall_clock())
+            self.reporter.syphon_stopped(error, self.wall_clock())
         self.reporter.deliver()
 
     # Sends.
@@ -200,7 +201,7 @@ class PairingState:
         raise the error, probe the primary, or send to the backlog."""
         kind = self.classify(error)
         with self._changing(path) as now:
-            path.record_error(error, kind, self._wall_clock())
+            path.record_error(error, kind, self.wall_clock())
             if kind is FailureKind.BUSY:
                 path.counters.throttled += messages
                 self._report_throttled(path, self.primary, messages, error)
@@ -219,7 +220,7 @@ class PairingState:
     def _report_throttled(
         self, path: PathState, client: ClientState, messages: int, error: BaseException
     ) -> None:
-        when, name = self._wall_clock(), client.name
+        when, name = self.wall_clock(), client.name
         self.reporter.throttled(
             Throttled(when=when, path=path.name, namespace=name, messages=messages, error=error)
         )
@@ -236,7 +237,7 @@ class PairingState:
 
     def _record_probe(self, path: PathState, error: BaseException | None) -> None:
         path.counters.add_ping(error)
-        self.reporter.probed(Probed(when=self._wall_clock(), path=path.name, error=error))
+        self.reporter.probed(Probed(when=self.wall_clock(), path=path.name, error=error))
 
     def _kind_of(self, error: BaseException | None) -> FailureKind | None:
         return None if error is None else self.classify(error)
@@ -280,7 +281,7 @@ class PairingState:
         """Record the result of a ping."""
         refused = self._kind_of(error) is FailureKind.CALLER
         with self._changing(path) as now:
-            ping = Pinged(when=self._wall_clock(), path=path.name, error=error, refused=refused)
+            ping = Pinged(when=self.wall_clock(), path=path.name, error=error, refused=refused)
             path.last_ping = ping
             path.counters.add_ping(error)
             self.reporter.pinged(ping)  # before the change that it causes
@@ -291,18 +292,39 @@ class PairingState:
         with self._changing(path) as now:
             path.health.mark_healthy(now)
 
-    def is_idle(self, path: PathState) -> bool:
-        """Return whether no send of the path to the backlog is in flight."""
+    def peek_begins(self, path: PathState) -> PeekStart:
+        """Return what a round of peeks must know of the sends of its path."""
         with self.lock:
-            return path.health.in_flight == 0
+            health = path.health
+            return PeekStart(
+                held=health.hold_until is not None,
+                marked=health.hold_has_marks,
+                idle=health.in_flight == 0,
+                sends=health.sends_begun,
+            )
 
-    def peeked(self, path: PathState, peeks: list[PeekResult], *, idle: bool) -> None:
-        """Record a peek at all backlog queues. `idle` is the value of `is_idle` when it began."""
-        small = is_small(peeks, self._settings.hold_s)
+    def peeked(
+        self,
+        path: PathState,
+        peeks: Sequence[PeekResult],
+        *,
+        idle: bool,
+        queues: Sequence[str] | None = None,
+    ) -> None:
+        """Record a round of peeks at these backlog queues. `idle` is that of `peek_begins`."""
+        small = all(peek.is_small(self.hold_s) for peek in peeks)
+        age_s = max((peek.age_s for peek in peeks if peek.first is not None), default=0.0)
         path.peek_failure_logged = False
         with self._changing(path) as now:
             was_held = path.health.hold_until is not None
-            path.health.peeked([peek.first for peek in peeks], small=small, idle=idle, now=now)
+            path.health.peeked(
+                [peek.first for peek in peeks],
+                small=small,
+                idle=idle,
+                now=now,
+                age_s=age_s,
+                queues=queues,
+            )
             until = path.health.hold_until
             if until is not None and not was_held:
                 for other in self._paths.values():
@@ -311,7 +333,7 @@ class PairingState:
     def peek_failed(self, path: PathState, error: BaseException) -> None:
         """Record that a peek at the backlog failed."""
         with self._changing(path, error) as now:
-            if not path.peek_failure_logged:  # a peek is tried every second
+            if not path.peek_failure_logged:  # peeks are tried again and again
                 self.reporter.peek_failed(path.name, error)
             path.peek_failure_logged = True
             path.health.peek_failed(now)
@@ -328,7 +350,7 @@ class PairingState:
             start = not path.recovering and health.next_step() is not None and not self.primary.down
             path.recovering = path.recovering or start
             if changes or stalled:
-                when = self._wall_clock()
+                when = self.wall_clock()
             for change in changes:
                 path.since = when
                 self.reporter.status_changed(path.name, change, when)

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.matrix --minutes 30 [--seed 7] [--run 3] [--cell primary/kill/filling]`.
+"""`python -m tests.faults.matrix --minutes 30 [--seed 7] [--run 3] [--cell CELL] [--tier TIER]`.
 
 Exit status: 0 no message was lost, and every duplicate is explained; 1 failed, and the folder of
 the run is kept.
@@ -6,6 +6,7 @@ the run is kept.
 
 import argparse
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -14,11 +15,12 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 
 from tests.faults.matrix.environment import MatrixEnvironment
-from tests.faults.matrix.plan import BLOCK, Cell, Run, make_run, plan
+from tests.faults.matrix.plan import BLOCK, TIERS, Cell, Run, make_run, plan
 from tests.faults.matrix.report import MatrixTotals, summary_line
 from tests.faults.matrix.run import OutageRun
 
@@ -40,6 +42,7 @@ def main() -> int:
     except FailedRun as exc:
         arguments = f"--seed {seed} --run {exc.run.number}"
         arguments += "".join(f" --cell {cell}" for cell in options.cell)
+        arguments += "" if options.tier is None else f" --tier {options.tier}"
         print(f"\n{exc}\nRepeat it: {COMMAND} {arguments}\nFolder: {folder}")
     finally:
         print(f"\n{totals.text()}", flush=True)
@@ -69,13 +72,22 @@ def _options() -> argparse.Namespace:
         metavar="COMPONENT/FAULT/STAGE",
         help="only this fault; can be repeated",
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--tier",
+        choices=TIERS,
+        help="tier (default: PAIRBUS_TEST_TIER, or random)",
+    )
+    options = parser.parse_args()
+    options.tier = options.tier or os.environ.get("PAIRBUS_TEST_TIER")
+    return options
 
 
 def _runs(seed: int, options: argparse.Namespace) -> Iterator[Run]:
     runs = plan(seed)
     if options.cell:
         runs = (make_run(seed, number, options.cell) for number in count(1))
+    if options.tier is not None:
+        runs = (replace(run, tier=options.tier) for run in runs)
     return runs if options.run is None else islice(runs, options.run - 1, options.run)
 
 

@@ -18,8 +18,10 @@ from pairbus.servicebus.administration import AdministrationClient, Administrati
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.syphon.counts import backlog_size as count_backlog
 from pairbus.transfer import to_backlog
+from tests.faults.matrix.console import MatrixConsole
 from tests.faults.matrix.guard import ProcessGuard
 from tests.faults.matrix.plan import LOCK_S
+from tests.faults.matrix.redrive import Redrive
 from tests.faults.matrix.relays import Connection, Cut, Relay, Relays
 from tests.faults.matrix.sender import SenderConfig
 from tests.faults.matrix.sender_log import SenderLog, SenderLogFile
@@ -37,6 +39,10 @@ DEADLINE_S = 400.0
 MAX_RATE = 1000
 """The maximum rate of the syphon, so that the drain takes some time."""
 WARM_UP_QUEUE = "warm-up"
+FIRST_TIER = "unlimited"
+"""The tier until the first run sets its own."""
+SIZE_S = 0.5
+"""The shortest time between two counts of the backlog, which cost credits."""
 
 
 class SenderProcess:
@@ -110,6 +116,7 @@ class MatrixEnvironment:
         """All sender processes of this run."""
         self.syphon: SyphonProcess | None = None
         self.syphons: list[SyphonProcess] = []
+        self._counted_at = 0.0
         self.backlog_queues = tuple(backlog_paths(NAME, QUEUES))
         try:
             self._open()
@@ -120,9 +127,9 @@ class MatrixEnvironment:
     def _open(self) -> None:
         guard = ProcessGuard()
         self._resources.callback(guard.close)
-        self.primary = Namespace("primary", self.folder / "primary")
+        self.primary = Namespace("primary", self.folder / "primary", tier=FIRST_TIER)
         self._resources.callback(self.primary.close)
-        self.secondary = Namespace("secondary", self.folder / "secondary")
+        self.secondary = Namespace("secondary", self.folder / "secondary", tier=FIRST_TIER)
         self._resources.callback(self.secondary.close)
         relays = Relays()
         self._resources.callback(relays.close)
@@ -136,6 +143,15 @@ class MatrixEnvironment:
                 administration.create_queue(
                     queue, lock_duration=timedelta(seconds=LOCK_S), max_delivery_count=2147483647
                 )
+        self.redrive = Redrive(self, relays.to(self.secondary.port))
+        self.console = MatrixConsole(
+            relays,
+            self.folder / "console",
+            *("--primary-name", NAME, "--backlog-queues", str(QUEUES)),
+            PAIRBUS_SECONDARY=self.secondary.connection_string,
+            XDG_STATE_HOME=str(self.folder),
+        )
+        self._resources.callback(self.console.close)
         with self.administration(self.primary) as administration:
             administration.create_queue(WARM_UP_QUEUE, requires_duplicate_detection=True)
         self.start_syphon()
@@ -230,8 +246,15 @@ class MatrixEnvironment:
 
     def backlog_size(self) -> int | None:
         """Return the number of messages in the backlog, or None while it is unknown."""
+        time.sleep(max(0.0, self._counted_at + SIZE_S - time.monotonic()))
+        self._counted_at = time.monotonic()
         options = ClientOptions.from_connection_string(self.secondary.connection_string)
         return count_backlog(options, self.backlog_queues)
+
+    def set_tier(self, tier: str) -> None:
+        """Set the tier of both namespaces."""
+        for namespace in (self.primary, self.secondary):
+            namespace.set_tier(tier)
 
     def put(self, path: str, ids: list[str]) -> None:
         """Store messages in all backlog queues, in the format of a paired sender."""

@@ -21,6 +21,10 @@ def inject(
             return _killed_driver(environment)
         case "worker", "kill":
             return _killed_worker(environment)
+        case "redrive", _:
+            return environment.redrive.interrupted(kind)
+        case "console", _:
+            return environment.console.interrupted(kind)
         case (("primary" | "secondary"), "kill"):
             return _killed(_namespace(environment, component))
         case (("primary" | "secondary"), "freeze"):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import count, product
 from typing import NamedTuple
 
-COMPONENTS = ("sender", "primary", "secondary", "driver", "worker")
+COMPONENTS = ("sender", "primary", "secondary", "driver", "worker", "redrive", "console")
+TIERS = ("unlimited", "standard", "premium")
 KINDS = ("kill", "freeze", "cut", "lose-answers")
 """`cut`: no data passes. `lose-answers`: requests arrive, but their answers do not."""
 STAGES = ("before", "filling", "failback", "draining")
@@ -64,6 +65,8 @@ class Run:
     """The kind of the outage itself: the primary is killed (`kill`) or disconnected (`cut`)."""
     failover_interval_s: float
     failback: str
+    tier: str
+    """The tier of both namespaces."""
     faults: tuple[Fault, ...]
 
     def at(self, stage: str) -> tuple[Fault, ...]:
@@ -76,7 +79,7 @@ class Run:
 
 def plan(seed: int) -> Iterator[Run]:
     """Yield an endless sequence of runs. Each has faults of four components, one at each stage.
-    Every block of 20 runs has every cell once."""
+    Every block of 28 runs has every cell once."""
     for number, cells in enumerate(_all_cells(seed), 1):
         yield make_run(seed, number, cells)
 
@@ -87,6 +90,7 @@ def make_run(seed: int, number: int, cells: Sequence[Cell]) -> Run:
     outage = rng.choice(("kill", "cut"))
     interval_s = rng.choice((0.0, 0.0, 0.5, 1.0))
     failback = rng.choice(("immediate", "immediate", "after-drain"))
+    tier = rng.choice(TIERS)
     ordered = sorted(cells, key=lambda cell: STAGES.index(cell.stage))
     return Run(
         seed=seed,
@@ -94,6 +98,7 @@ def make_run(seed: int, number: int, cells: Sequence[Cell]) -> Run:
         outage=outage,
         failover_interval_s=interval_s,
         failback=failback,
+        tier=tier,
         faults=tuple(_fault(cell, rng) for cell in ordered),
     )
 

@@ -28,7 +28,7 @@ def summary_line(result: RunResult) -> str:
     run = result.run
     return (
         f"run {run.number} (seed {run.seed}, outage {run.outage}, interval "
-        f"{run.failover_interval_s:g} s, failback {run.failback}): {faults}; "
+        f"{run.failover_interval_s:g} s, failback {run.failback}, tier {run.tier}): {faults}; "
         f"{reconciliation.sent:,} sent, {reconciliation.delivered:,} delivered, "
         f"{sum(reconciliation.duplicated.values()):,} duplicates, "
         f"{len(reconciliation.lost):,} lost, "
@@ -41,6 +41,9 @@ class MatrixTotals:
     """The totals of many runs."""
 
     runs: int = 0
+    tiers: Counter[str] = field(default_factory=Counter)
+    ordered: int = 0
+    """Runs whose sessions were judged by their order."""
     cells: Counter[Cell] = field(default_factory=Counter)
     sent: int = 0
     delivered: int = 0
@@ -52,6 +55,8 @@ class MatrixTotals:
     def add(self, result: RunResult) -> None:
         reconciliation = result.verdict.reconciliation
         self.runs += 1
+        self.tiers[result.run.tier] += 1
+        self.ordered += result.run.failback == "after-drain"
         self.cells.update(result.cells)
         self.sent += reconciliation.sent
         self.delivered += reconciliation.delivered
@@ -64,6 +69,8 @@ class MatrixTotals:
         return "\n".join(
             [
                 f"{self.runs} runs, {self.cells.total()} faults, {covered} of {len(CELLS)} cells",
+                ", ".join(f"{count} runs in tier {tier}" for tier, count in self.tiers.items())
+                + f"; {self.ordered} runs judged by the order of sessions",
                 *coverage_table(self.cells),
                 f"{self.sent:,} messages sent, {self.delivered:,} delivered, {self.lost:,} lost",
                 f"{self.duplicates.total():,} duplicates",

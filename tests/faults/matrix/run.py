@@ -23,9 +23,9 @@ from tests.faults.matrix.sender_log import (
 from tests.faults.matrix.verdict import FaultWindow, judge
 
 DRAINING = "draining"
-EXTRA_MESSAGES = 3000
-"""The number of messages that are put into the backlog before a fault in the drain, so that the
-drain takes long enough."""
+EXTRA_MESSAGES = {"unlimited": 3000, "standard": 800, "premium": 3000}
+"""The number of messages that are put into the backlog before a fault in the drain, by tier, so
+that the drain takes long enough."""
 MAX_ATTEMPTS = 5
 """The drain may be over before a busy machine notices that it has begun."""
 MIN_GROWTH = 150
@@ -66,6 +66,8 @@ class OutageRun:
             unsettled=self._environment.unsettled - unsettled,
             in_backlog=self._paths.in_backlog(),
             dead_lettered=self._paths.dead_letters(),
+            ordered=self._run.failback == "after-drain",
+            lost_by_redrive=self._environment.redrive.lost(),
         )
         return RunResult(
             run=self._run,
@@ -79,6 +81,7 @@ class OutageRun:
 
     def _prepare(self) -> None:
         environment, paths = self._environment, self._paths
+        environment.set_tier(self._run.tier)
         paths.create()
         environment.warm_up()
         environment.sender_config = SenderConfig(
@@ -94,6 +97,8 @@ class OutageRun:
             queues=(paths.exact, paths.plain),
             with_sessions=(paths.sessions,),
             topics=(paths.topic,),
+            console=environment.console.address,
+            console_token=environment.console.sender_token,
         )
         environment.sender_processes.clear()
         environment.start_sender()
@@ -155,10 +160,32 @@ class OutageRun:
 
     @contextlib.contextmanager
     def _fault(self, fault: Fault) -> Iterator[None]:
-        with self._recorded(
-            fault, inject(self._environment, fault.cell.component, fault.cell.kind)
-        ):
+        component, kind, stage = fault.cell
+        with self._recorded(fault, inject(self._environment, component, kind)):
+            if component == "console":
+                self._check_sends_without_console(healthy=stage == "before")
             yield
+        if component == "console":
+            self._wait_for_console()
+
+    def _check_sends_without_console(self, *, healthy: bool) -> None:
+        """Check that sends go on while the console does not answer, and that none fails."""
+        errors = self._sender_log().errors.total()
+        self._wait_for_acknowledgements("acknowledged sends without the console")
+        if healthy:
+            assert self._sender_log().errors.total() == errors
+
+    def _wait_for_console(self) -> None:
+        """Wait until the console shows the states of all paths."""
+        environment = self._environment
+
+        def is_shown() -> bool:
+            sender, log = environment.sender, self._sender_log()
+            assert sender is not None
+            states = Counter(log.state(path) for path in self._paths.all)
+            return environment.console.states_of(sender.pid) == states
+
+        environment.wait(is_shown, "the states of all paths in the console")
 
     @contextlib.contextmanager
     def _recorded(
@@ -237,6 +264,7 @@ class OutageRun:
     def _put_extra_messages(self) -> None:
         for path in (self._paths.exact, self._paths.plain):
             start = len(self._extra)
-            ids = [f"{self._prefix}-extra-{start + n}" for n in range(EXTRA_MESSAGES // 2)]
+            count = EXTRA_MESSAGES[self._run.tier] // 2
+            ids = [f"{self._prefix}-extra-{start + n}" for n in range(count)]
             self._environment.put(path, ids)
             self._extra += [sent_message(MessageKey(path, id), None) for id in ids]

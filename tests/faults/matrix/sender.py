@@ -67,6 +67,9 @@ class SenderConfig:
     queues: tuple[str, ...]
     with_sessions: tuple[str, ...]
     topics: tuple[str, ...]
+    console: str
+    """The address of the console, and the token for senders."""
+    console_token: str
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -94,7 +97,10 @@ class SenderThread:
         self._number = number
         self._stop = stop
         self._path = config.paths[number % len(config.paths)]
-        self._session = f"session-{number}" if self._path in config.with_sessions else None
+        # Order is promised for the sessions of one process, so each has its own.
+        self._session = (
+            f"{config.prefix}-session-{number}" if self._path in config.with_sessions else None
+        )
         self._rng = random.Random(f"{config.seed}, sender {number}")
         self._created = 0
         self._log = SenderLogWriter(Path(config.log))
@@ -196,6 +202,8 @@ def pair(
             operation_timeout=timedelta(seconds=4),
             backlog_cool_down=timedelta(seconds=1),
             check_duplicate_detection=False,
+            console=config.console,
+            console_token=config.console_token,
             on_event=on_event,
         )
         try:

@@ -1,5 +1,5 @@
-"""The verdict on a run: no message is lost (X1), every duplicate is explained (X2), and no message
-that was reported as not sent arrived (S5). No I/O."""
+"""The verdict on a run: no message is lost (X1), every duplicate is explained (X2), no message that
+was reported as not sent arrived (S5), and sessions are in order (S12, Y10). No I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -55,9 +55,13 @@ def judge(
     unsettled: int,
     in_backlog: Iterable[MessageKey] = (),
     dead_lettered: Iterable[MessageKey] = (),
+    ordered: bool = False,
+    lost_by_redrive: Sequence[MessageKey] = (),
 ) -> Verdict:
     """Judge a run. `extra` are messages that were put directly into the backlog, `exact` the paths
-    with duplicate detection, `unsettled` the number of duplicates that the syphon has reported."""
+    with duplicate detection, `unsettled` the number of duplicates that the syphon has reported.
+    `ordered`: the messages of a session that one process sent must arrive in the order in which
+    they were sent."""
     dead, remaining = list(dead_lettered), list(in_backlog)
     reconciliation = reconcile(
         [*log.acknowledged.values(), *extra],
@@ -80,6 +84,10 @@ def judge(
         # The messages are valid and their destinations exist, so none may stay behind.
         _problem("dead-lettered", dead),
         _problem("left in the backlog", remaining),
+        _problem("delivered after a later one of their session", reconciliation.out_of_order)
+        if ordered
+        else "",
+        _problem("lost by the redrive", lost_by_redrive),
     )
     return Verdict(
         reconciliation=reconciliation,

@@ -23,7 +23,7 @@ def test_effect_of_other_options(make_forecast: MakeForecast) -> None:
     assert (syphons.idle_units, syphons.outage_units) == (28_800, 0)
     assert after_drain.idle_units == 0
     # Messages that arrive during the drain are stored, received and completed; peeks are added.
-    assert after_drain.outage_units == 3 * (793_334 - 714_000) + 120 * (794 * 11 + 3)
+    assert after_drain.outage_units == 3 * (793_334 - 714_000) + 12 * (2 * 32 + 3 * 10)
 
 
 def test_impossible_changes_are_left_out(make_forecast: MakeForecast) -> None:

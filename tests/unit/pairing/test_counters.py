@@ -181,7 +181,7 @@ def test_kind_of_a_failed_send_is_decided_once() -> None:
 def test_last_error_of_the_pairing_is_the_latest_of_all_paths() -> None:
     times = iter(NOON.replace(second=second) for second in range(60))
     pairing = make_pairing()
-    pairing._wall_clock = lambda: next(times)
+    pairing.wall_clock = lambda: next(times)
     orders, bills = pairing.path("orders"), pairing.path("bills")
     first, second = TypeError("first"), TypeError("second")
 

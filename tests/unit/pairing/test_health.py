@@ -10,21 +10,17 @@ import pytest
 from pairbus.events import PathStatus
 from pairbus.options import FailureKind
 from pairbus.pairing.health import (
-    DRAIN_CHECK_S,
+    CHECKS_PER_INTERVAL,
     MAX_BACKOFF_HOLDS,
     PEEKS_PER_HOLD,
-    SMALL,
-    YOUNG_FRACTION,
     FailureAction,
     HealthSettings,
     HealthTask,
     InFlightSend,
     PathHealth,
-    PeekResult,
     Route,
     StatusChange,
     Step,
-    is_small,
 )
 
 HEALTHY, SUSPECT = PathStatus.HEALTHY, PathStatus.SUSPECT
@@ -35,6 +31,8 @@ MINUTE = 60.0
 HOLD = 5.0
 PAUSE = HOLD / PEEKS_PER_HOLD
 DRAIN_TIMEOUT = 600.0
+LONGEST_CHECK = 30.0
+SHORTEST_CHECK = LONGEST_CHECK / CHECKS_PER_INTERVAL
 START = 1000.0
 NOT_AN_OUTAGE = [FailureKind.BUSY, FailureKind.CALLER]
 DOWN_KINDS = [FailureKind.UNAVAILABLE, FailureKind.UNKNOWN]
@@ -48,6 +46,7 @@ def new_health(interval: float = MINUTE, *, seed: int = 1, **settings: Any) -> P
         "after_drain": False,
         "hold_s": HOLD,
         "drain_timeout_s": DRAIN_TIMEOUT,
+        "check_interval_s": LONGEST_CHECK,
     }
     return PathHealth(HealthSettings(**{**defaults, **settings}), Random(seed), START)
 
@@ -507,14 +506,43 @@ def test_late_ping_result_changes_nothing(state: PathStatus, succeeded: bool) ->
 # Draining.
 
 
-@pytest.mark.rule("S12")
-def test_large_backlog_is_peeked_regularly_and_sends_are_not_held() -> None:
-    health = draining()
+def pauses(health: PathHealth, *ages: float) -> list[float]:
+    """Return the time to the next peek after each of some peeks at a large backlog, whose oldest
+    message has these ages."""
+    now, pauses = START, []
+    for number, age_s in enumerate(ages):
+        health.peeked((number,), small=False, idle=True, now=now, age_s=age_s)
+        assert health.route(now) is Route.BACKLOG
+        step = step_of(health)
+        assert step.task is HealthTask.PEEK
+        pauses.append(step.at - now)
+        now = step.at
+    return pauses
 
-    for second in range(5):
-        peek(health, START + second, 1 + second, 7, small=False)
-        assert health.route(START + second) is Route.BACKLOG
-        assert health.next_step() == Step(HealthTask.PEEK, START + second + DRAIN_CHECK_S)
+
+@pytest.mark.rule("S12")
+def test_large_backlog_is_peeked_after_half_of_the_time_to_go() -> None:
+    # It gets younger by 10 s a second.
+    assert pauses(draining(), 400.0, 390.0, 200.0) == pytest.approx([1.0, 19.5, 10.26], abs=0.01)
+
+
+@pytest.mark.rule("S12")
+def test_peeks_are_rarer_while_the_backlog_does_not_shrink() -> None:
+    assert pauses(draining(), *[400.0] * 7) == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+@pytest.mark.rule("S12")
+def test_peeks_have_a_longest_and_a_shortest_interval() -> None:
+    assert pauses(draining(check_interval_s=60.0), 9000.0, 8999.0) == [2.0, 60.0]
+    assert pauses(draining(check_interval_s=60.0), 9000.0, 1.0) == [2.0, 2.0]
+
+
+@pytest.mark.rule("S12")
+def test_peeks_of_many_processes_are_spread() -> None:
+    spread = {pauses(draining(ping_jitter=0.5, seed=seed), 9.0)[0] for seed in range(100)}
+
+    assert 0.5 <= min(spread) < 0.6
+    assert 1.4 < max(spread) <= 1.5
 
 
 @pytest.mark.rule("S12")
@@ -589,7 +617,7 @@ def test_sends_continue_after_a_hold_that_did_not_empty_the_backlog() -> None:
 
     assert health.hold_until is None
     assert health.route(START + HOLD) is Route.BACKLOG
-    assert health.next_step() == Step(HealthTask.PEEK, START + HOLD + DRAIN_CHECK_S)
+    assert health.next_step() == Step(HealthTask.PEEK, START + HOLD + SHORTEST_CHECK)
 
 
 @pytest.mark.rule("S12")
@@ -597,7 +625,7 @@ def test_hold_is_repeated() -> None:
     health = holding()
     peek(health, START + HOLD, 7)
 
-    again = START + HOLD + DRAIN_CHECK_S
+    again = START + HOLD + SHORTEST_CHECK
     peek(health, again, 7)
     assert health.route(again) is Route.HOLD
     assert health.hold_until == again + HOLD
@@ -605,6 +633,21 @@ def test_hold_is_repeated() -> None:
     peek(health, again + 2)
 
     assert health.status is HEALTHY
+
+
+@pytest.mark.rule("S12")
+def test_every_second_hold_has_marks() -> None:
+    health = holding()
+    now, marked = START, []
+    for _ in range(4):
+        marked.append(health.hold_has_marks)
+        now += HOLD
+        peek(health, now, 7)
+        now = step_of(health).at
+        peek(health, now, 7)
+        assert health.route(now) is Route.HOLD
+
+    assert marked == [False, True, False, True]
 
 
 @pytest.mark.rule("S12")
@@ -621,26 +664,8 @@ def test_pause_between_holds_grows() -> None:
         peek(health, now, 7)
         assert health.route(now) is Route.HOLD
 
-    assert waits[:3] == [DRAIN_CHECK_S, DRAIN_CHECK_S + HOLD, DRAIN_CHECK_S + 2 * HOLD]
-    assert set(waits[MAX_BACKOFF_HOLDS:]) == {DRAIN_CHECK_S + MAX_BACKOFF_HOLDS * HOLD}
-
-
-@pytest.mark.rule("S12")
-@pytest.mark.parametrize(
-    ("peeks", "small"),
-    [
-        ([PeekResult(0), PeekResult(SMALL, 7, 3600.0)], True),
-        ([PeekResult(0), PeekResult(SMALL + 1, 7, 3600.0)], False),
-        ([PeekResult(0), PeekResult(SMALL + 1, 7, HOLD * YOUNG_FRACTION)], False),
-        (
-            [PeekResult(SMALL + 1, 9, 0.1), PeekResult(SMALL + 1, 7, HOLD * YOUNG_FRACTION - 0.1)],
-            True,
-        ),
-        ([PeekResult(SMALL + 1, 9, -5.0)], True),  # the clock of this machine is behind
-    ],
-)
-def test_short_or_young_backlog_is_small(peeks: list[PeekResult], small: bool) -> None:
-    assert is_small(peeks, HOLD) is small
+    assert waits[:3] == [SHORTEST_CHECK, SHORTEST_CHECK + HOLD, SHORTEST_CHECK + 2 * HOLD]
+    assert set(waits[MAX_BACKOFF_HOLDS:]) == {SHORTEST_CHECK + MAX_BACKOFF_HOLDS * HOLD}
 
 
 @pytest.mark.rule("S12")
@@ -721,13 +746,25 @@ def test_failed_peek_ends_the_hold() -> None:
     health.peek_failed(START + 0.2)
 
     assert health.route(START + 0.2) is Route.BACKLOG
-    assert health.next_step() == Step(HealthTask.PEEK, START + 0.2 + DRAIN_CHECK_S)
+    assert health.next_step() == Step(HealthTask.PEEK, START + 0.2 + SHORTEST_CHECK)
     assert health.status is DRAINING
     peek(health, START + 2)
     peek(health, START + 3)
     assert health.status is DRAINING  # the peeks before the failure do not count
     peek(health, START + 4)
     assert health.status is HEALTHY
+
+
+@pytest.mark.rule("S12")
+def test_pause_doubles_while_peeks_fail() -> None:
+    health = draining()
+    pauses, now = [], START
+    for _ in range(7):
+        health.peek_failed(now)
+        pauses.append(step_of(health).at - now)
+        now = step_of(health).at
+
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
 @pytest.mark.parametrize("state", [HEALTHY, SUSPECT, FAILOVER])

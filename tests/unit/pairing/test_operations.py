@@ -51,11 +51,11 @@ from pairbus.events import (
 from pairbus.options import FailureKind, SendAvailabilityOptions
 from pairbus.pairing import driver as driver_module
 from pairbus.pairing import operations
+from pairbus.pairing.backlog_peeks import PeekResult
 from pairbus.pairing.deadlines import DeadlineMonitor
 from pairbus.pairing.driver import ThreadDriver
 from pairbus.pairing.effects import AcquireLock, CallSdk, Effect, Operation, WaitForChange
 from pairbus.pairing.failures import classify_failure
-from pairbus.pairing.health import PeekResult
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.payloads import PairedBatch
 from pairbus.pairing.sdk import encode, members
@@ -441,7 +441,7 @@ class PairingHarness:
     def peek(self) -> None:
         """Report that the backlog is empty."""
         self.pairing.peeked(
-            self.orders, [PeekResult(0)] * 3, idle=self.pairing.is_idle(self.orders)
+            self.orders, [PeekResult(0)] * 3, idle=self.pairing.peek_begins(self.orders).idle
         )
 
 
@@ -1973,7 +1973,7 @@ def test_call_that_joins_a_failover_late_is_not_overtaken(ordered: PairingHarnes
     ordered.peek()
 
     assert ordered.status is DRAINING
-    assert not ordered.pairing.is_idle(ordered.orders)
+    assert not ordered.pairing.peek_begins(ordered.orders).idle
     late.close()
 
 

@@ -29,7 +29,8 @@ from pairbus.events import (
     Throttled,
 )
 from pairbus.options import FailureKind, SendAvailabilityOptions
-from pairbus.pairing.health import FailureAction, HealthTask, InFlightSend, PeekResult, Step
+from pairbus.pairing.backlog_peeks import PeekResult
+from pairbus.pairing.health import FailureAction, HealthTask, InFlightSend, Step
 from pairbus.pairing.queue_claim import QueueClaim
 from pairbus.pairing.secondary_health import FIRST_PROBE_S, HostProbe
 from pairbus.pairing.secondary_host import TRIAL_TIMEOUT_S
@@ -561,10 +562,10 @@ def test_backlog_is_small_if_every_queue_is_small(
 
 @pytest.mark.rule("S12")
 def test_path_is_idle_if_no_send_is_in_flight(draining: PairingHarness) -> None:
-    assert draining.pairing.is_idle(draining.orders)
+    assert draining.pairing.peek_begins(draining.orders).idle
     with draining.route():
-        assert not draining.pairing.is_idle(draining.orders)
-    assert draining.pairing.is_idle(draining.orders)
+        assert not draining.pairing.peek_begins(draining.orders).idle
+    assert draining.pairing.peek_begins(draining.orders).idle
 
 
 @pytest.mark.rule("S12")
