@@ -1,8 +1,10 @@
 """A campaign: many seeds, shared out over processes, and a summary of what happened."""
 
+import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -26,6 +28,9 @@ class Summary:
     messages: int = 0
     acknowledged: int = 0
     outages: int = 0
+    """Outages of the primary and of the secondary."""
+    runs_with_outage: int = 0
+    failovers: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     coverage: Counter[tuple[str, str]] = field(default_factory=Counter)
     violations: dict[int, list[str]] = field(default_factory=dict)
@@ -33,8 +38,9 @@ class Summary:
 
     def add(self, run: dict[str, Any]) -> None:
         self.runs += 1
-        for name in ("steps", "virtual_s", "cpu_s", "messages", "acknowledged", "outages"):
+        for name in ("steps", "virtual_s", "cpu_s", "messages", "acknowledged", "outages", "failovers"):
             setattr(self, name, getattr(self, name) + run[name])
+        self.runs_with_outage += run["outages"] > 0
         self.faults.update(run["faults"])
         for kind, state, count in run["coverage"]:
             self.coverage[kind, state] += count
@@ -43,7 +49,9 @@ class Summary:
 
     def text(self) -> str:
         lines = [
-            f"{self.runs:,} runs, {self.outages:,} processes failed over, {self.steps:,} steps",
+            f"{self.runs:,} runs, {self.runs_with_outage:,} of them with an outage",
+            f"{self.outages:,} outages, {self.failovers:,} failovers of processes",
+            f"{self.steps:,} steps",
             f"{self.virtual_s / 3600:,.1f} virtual hours",
             f"{1000 * self.cpu_s / max(1, self.runs):.0f} ms of CPU for each run",
             f"{self.messages:,} messages, {self.acknowledged:,} acknowledged",
@@ -60,15 +68,28 @@ class Summary:
         return "\n".join(lines)
 
 
-def worker(*arguments: object) -> "subprocess.Popen[str]":
-    """Start a process that runs simulations."""
+def worker(*arguments: object, root: Path = ROOT) -> "subprocess.Popen[str]":
+    """Start a process that runs simulations, with the code below `root`. It forks others: end it
+    with `stop`."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.simulation.worker", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")},
+        cwd=root,
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+            "PYTHONPATH": str(root / "src"),
+        },
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
+
+
+def stop(process: "subprocess.Popen[str]") -> None:
+    """End a process that runs simulations, and those that it has forked."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def run_seeds(first: int, count: int, processes: int) -> Iterator[dict[str, Any]]:
@@ -91,5 +112,4 @@ def run_seeds(first: int, count: int, processes: int) -> Iterator[dict[str, Any]
             raise RuntimeError("a process that runs simulations has failed")
     finally:
         for each in workers:
-            each.kill()
-            each.communicate()
+            stop(each)

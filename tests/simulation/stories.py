@@ -288,6 +288,7 @@ def outage_without_defects_breaks_no_promise() -> None:
     result = run_plan(small_plan(after_drain=True))
     assert result.violations == []
     assert result.outages == 1
+    assert result.failovers == 1
     assert result.acknowledged == 3
 
 

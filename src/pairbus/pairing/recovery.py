@@ -98,6 +98,8 @@ def peek_backlog(
                 timeout_s,
             )
         except Exception as exc:  # noqa: BLE001  the queue is not known to be empty
+            if factory.usage is not None:
+                factory.usage.add_peek(path.name, None)
             yield Discard(receivers.pop(queue))
             pairing.peek_failed(path, exc)
             return
