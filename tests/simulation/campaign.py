@@ -13,8 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.coverage import STATES, Coverage
+from tests.simulation.plan import FAULT_KINDS
+
+MAX_NAMED = 12
+"""Combinations of a fault and a state that are named because they never happened."""
 ROOT = Path(__file__).parents[2]
-STATES = ("healthy", "suspect", "failover", "draining")
 
 
 @dataclass
@@ -32,7 +36,7 @@ class Summary:
     runs_with_outage: int = 0
     failovers: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    coverage: Counter[tuple[str, str]] = field(default_factory=Counter)
+    coverage: Coverage = field(default_factory=Counter)
     violations: dict[int, list[str]] = field(default_factory=dict)
     """The broken promises by seed."""
 
@@ -61,6 +65,15 @@ class Summary:
         for kind, count in sorted(self.faults.items()):
             cells = " ".join(f"{self.coverage[kind, state]:>9,}" for state in STATES)
             lines.append(f"{kind:<28} {count:>8,}  {cells}")
+        missing = [
+            f"{kind} while {state}"
+            for kind in FAULT_KINDS
+            for state in STATES
+            if not self.coverage[kind, state]
+        ]
+        if missing:
+            names = ", ".join(missing[:MAX_NAMED]) + (", …" if len(missing) > MAX_NAMED else "")
+            lines.append(f"{len(missing)} combinations never happened: {names}")
         lines.append("")
         for seed, violations in sorted(self.violations.items()):
             lines += [f"seed {seed}: {violation}" for violation in violations]
@@ -92,10 +105,13 @@ def stop(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-def run_seeds(first: int, count: int, processes: int) -> Iterator[dict[str, Any]]:
-    """Run seeds from `first` on in some processes, and yield the result of each run."""
-    last = first + count
-    workers = [worker("range", first + index, last, processes) for index in range(processes)]
+def run_seeds(
+    first: int, count: int, processes: int, *, biased: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Run seeds from `first` on in some processes, and yield the result of each run. With `biased`
+    some of them are replaced by alternatives with faults that were rare so far."""
+    last, command = first + count, "biased" if biased else "range"
+    workers = [worker(command, first + index, last, processes) for index in range(processes)]
     try:
         with selectors.DefaultSelector() as selector:
             for each in workers:

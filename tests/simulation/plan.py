@@ -215,7 +215,7 @@ def make_plan(seed: int) -> Plan:
         callers=random.choice((1, 2, 3)),
         after_drain=after_drain,
         duplicate_detection=random.random() < 0.4,
-        failover_interval_s=random.choice((0.0, 0.0, 0.5, 2.0, 6.0)),
+        failover_interval_s=random.choice((0.0, 0.0, 0.5, 2.0, 6.0)) * size.scale,
         ping_interval_s=random.choice((1.0, 1.0, 2.0, 5.0)),
         operation_timeout_s=random.choice((4.0, 8.0, 20.0)),
         retries=random.choice((0, 1, 3)),
@@ -255,7 +255,9 @@ def _unfocused(plan: Plan, random: Random, size: Size, session_share: float) -> 
         end = outage.at + outage.seconds
         faults.append(outage)
     faults += _faults(random, kinds, start, phase_s, random.randrange(0, size.max_faults))
-    stream = Stream(random.choice((0.0, 0.5, 0.9)), end, random.choice((2.0, 8.0, 25.0)))
+    stream = Stream(
+        random.choice((0.3, 0.6, 0.9)), random.choice((start, end)), random.choice((2.0, 8.0, 25.0))
+    )
     count = random.randrange(*size.messages)
     sends = _sends(plan, random, session_share, stream, count)
     return replace(plan, sends=sends, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
@@ -265,8 +267,9 @@ def _focus_on_failback(plan: Plan, random: Random, size: Size) -> Plan:
     """Return a plan with a stream of one session while its path fails back, over a slow network."""
     outage = _outage(random, 1.0, random.uniform(3.0, 8.0) * size.scale)
     end = outage.at + outage.seconds
-    stream = Stream(0.9, 2.0, 27.0 * size.scale)
-    phase_s = stream.at + stream.seconds + 5.0
+    # A dense stream meets the short time of the failback more often.
+    stream = Stream(0.9, random.choice((2.0, end - 1.0)), random.choice((10.0, 27.0)) * size.scale)
+    phase_s = max(end, stream.at + stream.seconds) + 5.0
     plan = replace(
         plan,
         fault_phase_s=phase_s,
@@ -284,7 +287,7 @@ def _focus_on_failback(plan: Plan, random: Random, size: Size) -> Plan:
     faults = _faults(random, kinds, end, phase_s - 5.0, random.choice((0, 0, 1, 2)))
     faults += _faults(random, ("stale-peek",), end, phase_s - 5.0, random.choice((0, 1, 2)))
     count = round(random.randrange(30, 61) * size.scale)
-    sends = _sends(plan, random, 1.0, stream, count=count)
+    sends = _sends(plan, random, 1.0, stream, count)
     faults = tuple(sorted(faults, key=lambda fault: fault.at))
     return replace(plan, sends=sends, faults=(outage, *faults))
 

@@ -126,6 +126,7 @@ class SimulatedThread:
         if not process.alive:
             raise ProcessKilled
         self._task = process.spawn(self.run, self.name)
+        self._task.thread = self
 
     def run(self) -> None:
         if self._target is not None:
@@ -272,7 +273,8 @@ def _running_loop() -> Any:
 
 
 def _current_thread() -> Any:
-    return _scheduler.task or _scheduler.process
+    task = _scheduler.task
+    return _scheduler.process if task is None else task.thread or task
 
 
 def _report_unraisable(unraisable: Any) -> None:
