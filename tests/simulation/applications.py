@@ -81,9 +81,7 @@ class Application:
         self._starts += 1
         process = self.process = self.world.process(f"sender{self.number}", self.machine)
         self._active = self.plan.callers
-        self._checks = PathChecks(
-            self.plan, self.journal, process.monotonic, lambda: self.frozen_s
-        )
+        self._checks = PathChecks(self.plan, self.journal, process.monotonic, lambda: self.frozen_s)
         process.spawn(self._main)
 
     def kill(self, *, silent: bool) -> None:

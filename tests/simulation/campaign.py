@@ -16,6 +16,7 @@ from typing import Any
 from tests.simulation.coverage import STATES, Coverage
 from tests.simulation.plan import FAULT_KINDS
 
+SUMS = ("steps", "virtual_s", "cpu_s", "messages", "acknowledged", "outages", "failovers")
 MAX_NAMED = 12
 """Combinations of a fault and a state that are named because they never happened."""
 ROOT = Path(__file__).parents[2]
@@ -42,7 +43,15 @@ class Summary:
 
     def add(self, run: dict[str, Any]) -> None:
         self.runs += 1
-        for name in ("steps", "virtual_s", "cpu_s", "messages", "acknowledged", "outages", "failovers"):
+        for name in (
+            "steps",
+            "virtual_s",
+            "cpu_s",
+            "messages",
+            "acknowledged",
+            "outages",
+            "failovers",
+        ):
             setattr(self, name, getattr(self, name) + run[name])
         self.runs_with_outage += run["outages"] > 0
         self.faults.update(run["faults"])

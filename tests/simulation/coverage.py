@@ -1,4 +1,4 @@
-"""Which kinds of faults came in which states of paths, and the choice of plans towards rare ones."""
+"""Coverage of faults by states of paths, and the choice of plans with rare ones."""
 
 from collections import Counter
 

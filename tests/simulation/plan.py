@@ -83,9 +83,8 @@ UNAVAILABLE = ("crash", "silent-crash", "freeze", "disk", "disable")
 def is_outage(kind: str) -> bool:
     """Return whether a namespace serves nobody, or no sender, during a fault of this kind."""
     host, _, what = kind.partition("-")
-    return host in ("primary", "secondary") and what in UNAVAILABLE or (
-        kind.startswith("partition-sender")
-    )
+    is_namespace = host in ("primary", "secondary")
+    return (is_namespace and what in UNAVAILABLE) or kind.startswith("partition-sender")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +263,13 @@ def _unfocused(plan: Plan, random: Random, size: Size, session_share: float) -> 
 
 
 def _focus_on_failback(plan: Plan, random: Random, size: Size) -> Plan:
-    """Return a plan with a stream of one session while its path fails back, over a slow network."""
+    """Return a plan with bursts of messages in sessions while their path fails back, over a slow
+    network. Between two bursts the backlog can become empty."""
     outage = _outage(random, 1.0, random.uniform(3.0, 8.0) * size.scale)
     end = outage.at + outage.seconds
-    # A dense stream meets the short time of the failback more often.
-    stream = Stream(0.9, random.choice((2.0, end - 1.0)), random.choice((10.0, 27.0)) * size.scale)
-    phase_s = max(end, stream.at + stream.seconds) + 5.0
     plan = replace(
         plan,
-        fault_phase_s=phase_s,
+        fault_phase_s=end + 20.0 * size.scale,
         after_drain=True,
         backlog_queues=random.choice((2, 3, 4)),
         hold_s=3.0,
@@ -284,11 +281,10 @@ def _focus_on_failback(plan: Plan, random: Random, size: Size) -> Plan:
         once=False,
     )
     kinds = random.sample(FAULT_KINDS, 2)
-    faults = _faults(random, kinds, end, phase_s - 5.0, random.choice((0, 0, 1, 2)))
-    faults += _faults(random, ("stale-peek",), end, phase_s - 5.0, random.choice((0, 1, 2)))
-    count = round(random.randrange(30, 61) * size.scale)
-    sends = _sends(plan, random, 1.0, stream, count)
+    faults = _faults(random, kinds, end, plan.fault_phase_s, random.choice((0, 0, 1, 2)))
+    faults += _faults(random, ("stale-peek",), end, plan.fault_phase_s, random.choice((0, 1, 2)))
     faults = tuple(sorted(faults, key=lambda fault: fault.at))
+    sends = _bursts(plan, random, 2.0)
     return replace(plan, sends=sends, faults=(outage, *faults))
 
 
@@ -329,6 +325,21 @@ def _faults(
         for _ in range(count)
     ]
     return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def _bursts(plan: Plan, random: Random, start: float) -> tuple[PlannedSend, ...]:
+    """Return calls that follow each other quickly, with pauses, each caller in its own session."""
+    sends: list[PlannedSend] = []
+    for caller in range(plan.callers):
+        at = start + random.random()
+        path = f"queue{random.randrange(plan.paths)}"
+        while at < plan.fault_phase_s:
+            for _ in range(random.choice((1, 2, 3))):
+                ids = (f"m{len(sends)}",)
+                sends.append(PlannedSend(at, 0, caller, path, ids, f"s{caller}"))
+                at += random.uniform(0.0, 0.3)
+            at += random.choice((0.5, 2.0, 4.0)) * random.uniform(0.5, 1.5) * plan.callers
+    return tuple(sorted(sends, key=lambda send: send.at))
 
 
 class Stream(NamedTuple):

@@ -284,9 +284,7 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
         )
         result.faults = simulation.injector.counts
         result.coverage = simulation.injector.coverage
-        result.outages = sum(
-            count for kind, count in result.faults.items() if is_outage(kind)
-        )
+        result.outages = sum(count for kind, count in result.faults.items() if is_outage(kind))
         result.failovers = sum(
             "failover" in application.states_seen for application in simulation.applications
         )

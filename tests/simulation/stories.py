@@ -267,7 +267,7 @@ def poll_of_a_silent_connection_is_not_recorded_as_answered() -> None:
                 connection.silence(connection.server)
             run_client(world, polls.stop)
             world.run_for(20)
-            lines = [line for path in Path(folder).iterdir() for line in open(path)]
+            lines = "".join(path.read_text() for path in Path(folder).iterdir()).splitlines()
             records = [record for record in map(json.loads, lines) if "kind" in record]
             assert [record["answered"] for record in records] == [not is_silent]
 
