@@ -70,6 +70,8 @@ class Application:
         self.process: Process
         self.paired: PairedClient | None = None
         self.secondary: SdkClient | None = None
+        self.links_used: set[SdkSender] = set()
+        """The links to the backlog on which the process has sent messages."""
         self._checks: PathChecks
 
     @property
@@ -81,6 +83,7 @@ class Application:
         self._starts += 1
         process = self.process = self.world.process(f"sender{self.number}", self.machine)
         self._active = self.plan.callers
+        self.links_used.clear()
         self._checks = PathChecks(self.plan, self.journal, process.monotonic, lambda: self.frozen_s)
         process.spawn(self._main)
 
@@ -162,6 +165,7 @@ class Application:
         ids = [id_of(payload) for payload in payloads]
         if event == "accepted" and host == "secondary":
             self._checks.queue_accepted(sender.path)
+            self.links_used.add(sender)
         elif event == "accepted" and any(id in self.journal.messages for id in ids):
             self._checks.primary_accepted(sender.path)
         for id in ids:

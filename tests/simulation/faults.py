@@ -228,12 +228,8 @@ class FaultInjector:
         secondary = application.secondary
         if secondary is None:
             return None
-        secondary.misses_peek = True
-
-        def end() -> None:
-            secondary.misses_peek = False
-
-        return end
+        secondary.misses_peek = True  # until a peek has missed a message
+        return lambda: None
 
     # Syphons.
 

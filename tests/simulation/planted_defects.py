@@ -170,9 +170,6 @@ MUTANTS = {
         "                factory.usage.add_peek(path.name, None)\n",
         "                pass\n",
     ),
-    "ping that does not expire": Mutant(
-        "pairing/ping.py", "        time_to_live=_TIME_TO_LIVE,\n", ""
-    ),
     "report only the last of several failed sends as unknown": Mutant(
         "pairing/backlog_send.py",
         "                    if may_have_arrived(exc):\n"

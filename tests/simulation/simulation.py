@@ -182,19 +182,25 @@ class Simulation:
         )
 
     def _check_connections(self) -> None:
-        """Check that senders have closed the connections that they do not need."""
-        plan = self.plan
-        limit = plan.callers * plan.paths * (1 + plan.backlog_queues)
+        """Check that senders have closed the connections that they do not need: each has one to the
+        primary, and those to the backlog over which it has sent."""
         for application in self.applications:
-            count = sum(
-                connection.client.open
+            limits = {
+                "primary": self.plan.callers * self.plan.paths,
+                "secondary": len(application.links_used),
+            }
+            counts = Counter(
+                connection.server.process.name
                 for connection in self.world.network.connections
-                if connection.client.process is application.process
+                if connection.client.open and connection.client.process is application.process
             )
-            if count > limit:
-                self.journal.violate(
-                    "S14", f"{application.process.name} has {count} connections, not {limit}"
-                )
+            for name, limit in limits.items():
+                if counts[name] > limit:
+                    self.journal.violate(
+                        "S14",
+                        f"{application.process.name} has {counts[name]} connections to the {name}, "
+                        f"not {limit}",
+                    )
 
     def _check_host(self) -> None:
         """Check that senders know that the secondary is reachable again."""
