@@ -2,13 +2,14 @@
 
 import argparse
 import os
+import signal
 import sys
 from secrets import randbelow
 from time import monotonic
 
 from tests.simulation.campaign import Summary, run_seeds, worker
 
-REPORT_S = 10.0
+REPORT_S = 30.0
 MAX_SHRUNK = 3
 """Failing seeds that are shrunk at the end of a campaign."""
 
@@ -38,20 +39,28 @@ def main() -> None:
     if options.seed is not None:
         show("shrink" if options.shrink else "replay", options.seed, "bytes" * options.bytes)
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     first = randbelow(2**40) if options.first is None else options.first
     print(f"Seeds {first} to {first + options.seeds - 1}, in {options.processes} processes")
     summary, began, reported = Summary(), monotonic(), monotonic()
-    for run in run_seeds(first, options.seeds, options.processes):
-        summary.add(run)
-        for violation in run["violations"]:
-            print(f"seed {run['seed']}: {violation}", flush=True)
-        if monotonic() - reported > REPORT_S:
-            reported = monotonic()
-            rate = summary.runs / (reported - began) * 60
-            print(f"{summary.runs:,} runs, {rate:,.0f} a minute", flush=True)
+    try:
+        for run in run_seeds(first, options.seeds, options.processes, biased=True):
+            summary.add(run)
+            for violation in run["violations"]:
+                print(f"seed {run['seed']}: {violation}", flush=True)
+            if monotonic() - reported > REPORT_S:
+                reported = monotonic()
+                rate = summary.runs / (reported - began) * 60
+                print(f"{summary.runs:,} runs, {rate:,.0f} a minute", flush=True)
+    except KeyboardInterrupt:
+        left = options.seeds - summary.runs
+        print(f"\nInterrupted. Go on with: --first {first + summary.runs} --seeds {left}")
+    minutes = (monotonic() - began) / 60
     print()
     print(summary.text())
-    print(f"{summary.runs / (monotonic() - began) * 60:,.0f} runs a minute")
+    print(
+        f"{summary.runs / minutes:,.0f} runs and {summary.outages / minutes:,.0f} outages a minute"
+    )
     for seed in sorted(summary.violations)[:MAX_SHRUNK]:
         print()
         show("shrink", seed)

@@ -6,6 +6,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 
+from pairbus.amqp.batch import batch_envelope, make_batch
 from pairbus.amqp.client import ClientOptions
 from pairbus.errors import MessageTooLargeForBacklog, SenderInUse, SendOutcome, SendUnavailable
 from pairbus.events import BacklogQueuePulled, Event, PathStatus, StateChanged
@@ -13,10 +14,13 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.client import PairedClient
 from pairbus.pairing.namespaces import NamespaceId
 from pairbus.pairing.plan import PairingPlan
+from pairbus.pairing.sdk import encode
 from pairbus.pairing.usage import PairingUsage
 from pairbus.servicebus import conditions
+from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from tests.simulation.driver import SimulatedDriver
 from tests.simulation.journal import Journal, MessageRecord, id_of
+from tests.simulation.path_checks import PathChecks
 from tests.simulation.plan import Plan, PlannedSend
 from tests.simulation.scheduler import Machine, Process
 from tests.simulation.sdk import SdkClient, SdkSender
@@ -25,6 +29,8 @@ from tests.simulation.world import World
 MAX_TRIES = 60
 TOLERANCE_S = 1.0
 """A call may take this much longer than its timeout (docs/guarantees.md)."""
+SLACK = 24
+"""Bytes that are left in a batch that was filled, for the longer encodings of sizes."""
 
 
 class Application:
@@ -63,6 +69,10 @@ class Application:
         self._active = 0
         self.process: Process
         self.paired: PairedClient | None = None
+        self.secondary: SdkClient | None = None
+        self.links_used: set[SdkSender] = set()
+        """The links to the backlog on which the process has sent messages."""
+        self._checks: PathChecks
 
     @property
     def done(self) -> bool:
@@ -73,11 +83,13 @@ class Application:
         self._starts += 1
         process = self.process = self.world.process(f"sender{self.number}", self.machine)
         self._active = self.plan.callers
+        self.links_used.clear()
+        self._checks = PathChecks(self.plan, self.journal, process.monotonic, lambda: self.frozen_s)
         process.spawn(self._main)
 
     def kill(self, *, silent: bool) -> None:
         self.world.kill(self.process, silent=silent)
-        self.paired = None
+        self.paired = self.secondary = None
 
     def _main(self) -> None:
         plan, process, world = self.plan, self.process, self.world
@@ -93,7 +105,9 @@ class Application:
             on_event=self._on_event,
         )
         primary = SdkClient(process, self._primary, self._on_primary_call, retries=plan.retries)
-        secondary = SdkClient(process, self._secondary, lambda sender: None, retries=plan.retries)
+        secondary = self.secondary = SdkClient(
+            process, self._secondary, lambda sender: None, retries=plan.retries
+        )
         primary.hooks.append(self._on_transfer)
         secondary.hooks.append(self._on_transfer)
         pairing = PairingPlan(
@@ -129,6 +143,7 @@ class Application:
                 f"{event.path}: {event.from_state.value} -> {event.to_state.value}",
             )
             self.states_seen.add(event.to_state.value)
+            self._checks.status_changed(event.path, event.from_state, event.to_state)
         else:
             self.world.trace(self.process.name, type(event).__name__)
         if (
@@ -148,6 +163,11 @@ class Application:
     def _on_transfer(self, sender: SdkSender, payloads: list[bytes], event: str) -> None:
         host = sender.fully_qualified_namespace.partition(".")[0]
         ids = [id_of(payload) for payload in payloads]
+        if event == "accepted" and host == "secondary":
+            self._checks.queue_accepted(sender.path)
+            self.links_used.add(sender)
+        elif event == "accepted" and any(id in self.journal.messages for id in ids):
+            self._checks.primary_accepted(sender.path)
         for id in ids:
             record = self.journal.messages.get(id)
             if record is None:
@@ -188,6 +208,8 @@ class Application:
         tries = 0
         while records:
             messages = [_message(id, session) for id in records]
+            if send.fills_batch and len(messages) > 1:
+                _fill_batch(messages)
             for record in records.values():
                 record.unanswered_before = record.unanswered
             began, frozen_s = process.monotonic(), self.frozen_s
@@ -196,10 +218,13 @@ class Application:
                 sender.send_messages(messages if len(messages) > 1 else messages[0])
             except Exception as exc:  # noqa: BLE001  an application handles any error
                 self._check_duration(began, frozen_s, send)
+                self._checks.check_timers()
                 self.world.trace(process.name, f"failed {' '.join(records)}: {_short(exc)}")
                 self._record_failure(records, exc)
             else:
                 self._check_duration(began, frozen_s, send)
+                if self.paired is not None:
+                    self._checks.check_rotation(self.paired)
                 self.world.trace(process.name, f"acknowledged {' '.join(records)}")
                 self._acknowledge(list(records.values()), records)
             tries += 1
@@ -256,6 +281,15 @@ def _message(id: str, session: str | None) -> ServiceBusMessage:
     assert properties is not None
     properties.message_id = id  # the SDK itself refuses a long id
     return message
+
+
+def _fill_batch(messages: list[ServiceBusMessage]) -> None:
+    """Make the last message so long that the batch just fits: in the backlog its messages have more
+    properties, so there it is split."""
+    members = [encode(message) for message in messages]
+    size = len(make_batch(members, batch_envelope(members[0])))
+    body = b"".join(messages[-1].body) + b"." * (MAX_MESSAGE_SIZE_STANDARD - size - SLACK)
+    messages[-1].raw_amqp_message._data_body = [body]
 
 
 def _short(error: BaseException) -> str:

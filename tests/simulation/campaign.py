@@ -1,8 +1,10 @@
 """A campaign: many seeds, shared out over processes, and a summary of what happened."""
 
+import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -11,8 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.coverage import STATES, Coverage
+from tests.simulation.plan import FAULT_KINDS
+
+SUMS = ("steps", "virtual_s", "cpu_s", "messages", "acknowledged", "outages", "failovers")
+MAX_NAMED = 12
+"""Combinations of a fault and a state that are named because they never happened."""
 ROOT = Path(__file__).parents[2]
-STATES = ("healthy", "suspect", "failover", "draining")
 
 
 @dataclass
@@ -26,15 +33,27 @@ class Summary:
     messages: int = 0
     acknowledged: int = 0
     outages: int = 0
+    """Outages of the primary and of the secondary."""
+    runs_with_outage: int = 0
+    failovers: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    coverage: Counter[tuple[str, str]] = field(default_factory=Counter)
+    coverage: Coverage = field(default_factory=Counter)
     violations: dict[int, list[str]] = field(default_factory=dict)
     """The broken promises by seed."""
 
     def add(self, run: dict[str, Any]) -> None:
         self.runs += 1
-        for name in ("steps", "virtual_s", "cpu_s", "messages", "acknowledged", "outages"):
+        for name in (
+            "steps",
+            "virtual_s",
+            "cpu_s",
+            "messages",
+            "acknowledged",
+            "outages",
+            "failovers",
+        ):
             setattr(self, name, getattr(self, name) + run[name])
+        self.runs_with_outage += run["outages"] > 0
         self.faults.update(run["faults"])
         for kind, state, count in run["coverage"]:
             self.coverage[kind, state] += count
@@ -43,7 +62,9 @@ class Summary:
 
     def text(self) -> str:
         lines = [
-            f"{self.runs:,} runs, {self.outages:,} processes failed over, {self.steps:,} steps",
+            f"{self.runs:,} runs, {self.runs_with_outage:,} of them with an outage",
+            f"{self.outages:,} outages, {self.failovers:,} failovers of processes",
+            f"{self.steps:,} steps",
             f"{self.virtual_s / 3600:,.1f} virtual hours",
             f"{1000 * self.cpu_s / max(1, self.runs):.0f} ms of CPU for each run",
             f"{self.messages:,} messages, {self.acknowledged:,} acknowledged",
@@ -53,6 +74,15 @@ class Summary:
         for kind, count in sorted(self.faults.items()):
             cells = " ".join(f"{self.coverage[kind, state]:>9,}" for state in STATES)
             lines.append(f"{kind:<28} {count:>8,}  {cells}")
+        missing = [
+            f"{kind} while {state}"
+            for kind in FAULT_KINDS
+            for state in STATES
+            if not self.coverage[kind, state]
+        ]
+        if missing:
+            names = ", ".join(missing[:MAX_NAMED]) + (", …" if len(missing) > MAX_NAMED else "")
+            lines.append(f"{len(missing)} combinations never happened: {names}")
         lines.append("")
         for seed, violations in sorted(self.violations.items()):
             lines += [f"seed {seed}: {violation}" for violation in violations]
@@ -60,21 +90,37 @@ class Summary:
         return "\n".join(lines)
 
 
-def worker(*arguments: object) -> "subprocess.Popen[str]":
-    """Start a process that runs simulations."""
+def worker(*arguments: object, root: Path = ROOT) -> "subprocess.Popen[str]":
+    """Start a process that runs simulations, with the code below `root`. It forks others: end it
+    with `stop`."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.simulation.worker", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")},
+        cwd=root,
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+            "PYTHONPATH": str(root / "src"),
+        },
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
-def run_seeds(first: int, count: int, processes: int) -> Iterator[dict[str, Any]]:
-    """Run seeds from `first` on in some processes, and yield the result of each run."""
-    last = first + count
-    workers = [worker("range", first + index, last, processes) for index in range(processes)]
+def stop(process: "subprocess.Popen[str]") -> None:
+    """End a process that runs simulations, and those that it has forked."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def run_seeds(
+    first: int, count: int, processes: int, *, biased: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Run seeds from `first` on in some processes, and yield the result of each run. With `biased`
+    some of them are replaced by alternatives with faults that were rare so far."""
+    last, command = first + count, "biased" if biased else "range"
+    workers = [worker(command, first + index, last, processes) for index in range(processes)]
     try:
         with selectors.DefaultSelector() as selector:
             for each in workers:
@@ -91,5 +137,4 @@ def run_seeds(first: int, count: int, processes: int) -> Iterator[dict[str, Any]
             raise RuntimeError("a process that runs simulations has failed")
     finally:
         for each in workers:
-            each.kill()
-            each.communicate()
+            stop(each)

@@ -19,6 +19,8 @@ EMULATOR_FAULTS = {
     "disable": "disable",
 }
 RESTART_CHECK_S = 1.0
+SEARCH_S = 0.05
+"""The time between two searches for a worker that is busy."""
 
 
 class FaultInjector:
@@ -221,6 +223,14 @@ class FaultInjector:
 
         return thaw
 
+    def _stale_peek(self, fault: Fault) -> Callable[[], None] | None:
+        application = self._applications[fault.number % len(self._applications)]
+        secondary = application.secondary
+        if secondary is None:
+            return None
+        secondary.misses_peek = True  # until a peek has missed a message
+        return lambda: None
+
     # Syphons.
 
     def _syphon_kill(self, fault: Fault) -> Callable[[], None] | None:
@@ -259,7 +269,7 @@ class FaultInjector:
                 delay = self._world.random.random() * self._world.random.choice((0.02, 0.1, 0.5))
                 self._world.scheduler.call_later(delay, lambda: self._world.kill(process))
             elif self._world.scheduler.now < deadline and not self._healed:
-                self._world.scheduler.call_later(0.02, kill)
+                self._world.scheduler.call_later(SEARCH_S, kill)
 
         kill()
         return lambda: None
@@ -287,7 +297,7 @@ class FaultInjector:
 
                 self._world.scheduler.call_later(delay, freeze_now)
             elif self._world.scheduler.now < deadline and not self._healed:
-                self._world.scheduler.call_later(0.02, freeze)
+                self._world.scheduler.call_later(SEARCH_S, freeze)
 
         freeze()
         return lambda: None

@@ -18,7 +18,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.network import Connection, End, Network
 from tests.simulation.scheduler import Machine, Process, Scheduler
 
-TICK_S, MAX_TICK_S = 0.1, 1.6
+TICK_S, MAX_TICK_S = 0.2, 1.6
 """The namespace lets time pass at this interval while it is busy, and less often while it is idle:
 nothing but time can make something due then."""
 PORT = 5672

@@ -43,6 +43,7 @@ FAULT_KINDS = (
     "writer-freeze",
     "task-late",
     "task-twice",
+    "stale-peek",
 )
 OFTEN = (
     "primary-disk",
@@ -75,6 +76,17 @@ OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition
 """Faults after which senders fail over."""
 
 
+UNAVAILABLE = ("crash", "silent-crash", "freeze", "disk", "disable")
+"""Faults of a namespace during which it serves nobody."""
+
+
+def is_outage(kind: str) -> bool:
+    """Return whether a namespace serves nobody, or no sender, during a fault of this kind."""
+    host, _, what = kind.partition("-")
+    is_namespace = host in ("primary", "secondary")
+    return (is_namespace and what in UNAVAILABLE) or kind.startswith("partition-sender")
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Something that breaks at a time, for a time."""
@@ -101,6 +113,8 @@ class PlannedSend:
     session: str | None
     is_refused: bool = False
     """The ids are so long that every queue refuses the messages."""
+    fills_batch: bool = False
+    """The messages are as large as a batch can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,25 +177,44 @@ class Plan:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of a plan. Most are small: they are fast, and few messages and faults suffice for
+    most defects. Long ones find what needs time or load."""
+
+    phases_s: tuple[float, ...]
+    messages: tuple[int, int]
+    max_faults: int
+    paths: tuple[int, ...]
+    backlog_queues: tuple[int, ...]
+    processes: tuple[int, ...]
+    syphons: tuple[int, ...]
+    scale: float
+    """Durations of plans with a focus are multiplied by it."""
+
+
+SMALL = Size((8.0, 12.0), (4, 15), 4, (1, 1, 1, 2), (1, 2, 3), (1,), (1,), 0.5)
+MEDIUM = Size((15.0, 30.0), (10, 36), 6, (1, 1, 2), (1, 2, 3, 4), (1, 1, 2), (1, 1, 1, 2), 0.8)
+LARGE = Size((30.0, 60.0), (20, 61), 8, (1, 2, 3), (1, 2, 3, 4), (1, 1, 2), (1, 1, 2), 1.0)
+SIZES = (*6 * (SMALL,), *3 * (MEDIUM,), LARGE)
+
+
 def make_plan(seed: int) -> Plan:
     """Return the plan of a seed."""
     random = Random(seed * 7919 + 17)
-    phase_s = random.choice((15.0, 30.0, 60.0))
-    paths = random.choice((1, 1, 2, 3))
-    processes = random.choice((1, 1, 1, 2))
-    callers = random.choice((1, 2, 3))
+    size = random.choice(SIZES)
     after_drain = random.random() < 0.6
     session_share = random.choice((0.0, 0.5, 1.0)) if not after_drain else random.choice((0.7, 1.0))
     plan = Plan(
         seed=seed,
-        fault_phase_s=phase_s,
-        paths=paths,
-        backlog_queues=random.choice((1, 2, 2, 3, 4)),
-        processes=processes,
-        callers=callers,
+        fault_phase_s=random.choice(size.phases_s),
+        paths=random.choice(size.paths),
+        backlog_queues=random.choice(size.backlog_queues),
+        processes=random.choice(size.processes),
+        callers=random.choice((1, 2, 3)),
         after_drain=after_drain,
         duplicate_detection=random.random() < 0.4,
-        failover_interval_s=random.choice((0.0, 0.0, 0.5, 2.0, 6.0)),
+        failover_interval_s=random.choice((0.0, 0.0, 0.5, 2.0, 6.0)) * size.scale,
         ping_interval_s=random.choice((1.0, 1.0, 2.0, 5.0)),
         operation_timeout_s=random.choice((4.0, 8.0, 20.0)),
         retries=random.choice((0, 1, 3)),
@@ -194,7 +227,7 @@ def make_plan(seed: int) -> Plan:
         clock_offset_s=random.choice((0.0, 0.0, 0.5, -0.5, 2.0, -2.0)),
         clock_rate=random.choice((1.0, 1.0, 1.001, 0.999)),
         once=random.random() < 0.4,
-        syphons=random.choice((1, 1, 1, 2)),
+        syphons=random.choice(size.syphons),
         task_slots=random.choice((1, 2, 4)),
         with_ledger=random.random() < 0.2,
         with_tokens=random.random() < 0.2,
@@ -203,37 +236,42 @@ def make_plan(seed: int) -> Plan:
         faults=(),
     )
     focus = random.choice((None, None, _focus_on_failback, _focus_on_tasks))
-    return _unfocused(plan, random, session_share) if focus is None else focus(plan, random)
+    if focus is None:
+        return _unfocused(plan, random, size, session_share)
+    return focus(plan, random, size)
 
 
-def _unfocused(plan: Plan, random: Random, session_share: float) -> Plan:
+def _unfocused(plan: Plan, random: Random, size: Size, session_share: float) -> Plan:
     """Return a plan with an outage of the primary and further faults of some kinds during the
     outage and the drain after it. Each seed turns the other kinds off (swarm testing)."""
     phase_s = plan.fault_phase_s
     kinds = random.sample((*FAULT_KINDS, *OFTEN), random.randrange(1, 7))
     start = end = 0.0
     faults = []
-    if random.random() < 0.85:
+    if random.random() < 0.9:
         start = random.uniform(0.0, 0.2) * phase_s
         outage = _outage(random, start, random.uniform(0.2, 0.6) * phase_s)
         end = outage.at + outage.seconds
         faults.append(outage)
-    faults += _faults(random, kinds, start, phase_s, random.randrange(0, 8))
-    stream = Stream(random.choice((0.0, 0.5, 0.9)), end, random.choice((2.0, 8.0, 25.0)))
-    count = random.randrange(10, 61)
+    faults += _faults(random, kinds, start, phase_s, random.randrange(0, size.max_faults))
+    stream = Stream(
+        random.choice((0.3, 0.6, 0.9)), random.choice((start, end)), random.choice((2.0, 8.0, 25.0))
+    )
+    count = random.randrange(*size.messages)
     sends = _sends(plan, random, session_share, stream, count)
     return replace(plan, sends=sends, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
-def _focus_on_failback(plan: Plan, random: Random) -> Plan:
-    """Return a plan with a stream of one session while its path fails back, over a slow network."""
-    outage = _outage(random, 2.0, random.uniform(4.0, 8.0))
+def _focus_on_failback(plan: Plan, random: Random, size: Size) -> Plan:
+    """Return a plan with bursts of messages in sessions while their path fails back, over a slow
+    network. Between two bursts the backlog can become empty."""
+    outage = _outage(random, 1.0, random.uniform(3.0, 8.0) * size.scale)
     end = outage.at + outage.seconds
     plan = replace(
         plan,
-        fault_phase_s=35.0,
+        fault_phase_s=end + 20.0 * size.scale,
         after_drain=True,
-        backlog_queues=random.choice((3, 4)),
+        backlog_queues=random.choice((2, 3, 4)),
         hold_s=3.0,
         delay_s=random.choice((0.03, 0.08, 0.15)),
         ping_interval_s=1.0,
@@ -243,26 +281,30 @@ def _focus_on_failback(plan: Plan, random: Random) -> Plan:
         once=False,
     )
     kinds = random.sample(FAULT_KINDS, 2)
-    faults = _faults(random, kinds, end, 30.0, random.choice((0, 0, 1, 2)))
-    sends = _sends(plan, random, 1.0, Stream(0.9, 3.0, 27.0), count=random.randrange(30, 61))
+    faults = _faults(random, kinds, end, plan.fault_phase_s, random.choice((0, 0, 1, 2)))
+    faults += _faults(random, ("stale-peek",), end, plan.fault_phase_s, random.choice((0, 1, 2)))
+    faults = tuple(sorted(faults, key=lambda fault: fault.at))
+    sends = _bursts(plan, random, 2.0)
     return replace(plan, sends=sends, faults=(outage, *faults))
 
 
-def _focus_on_tasks(plan: Plan, random: Random) -> Plan:
+def _focus_on_tasks(plan: Plan, random: Random, size: Size) -> Plan:
     """Return a plan in which the tasks of syphons fail while they drain, with short locks."""
-    outage = _outage(random, 1.0, random.uniform(8.0, 14.0))
+    outage = _outage(random, 1.0, random.uniform(8.0, 14.0) * size.scale)
     end = outage.at + outage.seconds
     plan = replace(
         plan,
-        fault_phase_s=45.0,
+        fault_phase_s=end + 25.0 * size.scale,
         lock_s=5.0,
         delay_s=random.choice((0.003, 0.03, 0.15)),
         failover_interval_s=0.0,
         operation_timeout_s=8.0,
     )
     kinds = random.sample(TASK_FAULTS, 3)
-    faults = _faults(random, kinds, end, end + 15.0, random.randrange(2, 7))
-    sends = _sends(plan, random, random.choice((0.5, 1.0)), Stream(0.8, 1.0, 12.0), count=40)
+    faults = _faults(random, kinds, end, end + 15.0 * size.scale, random.randrange(1, 6))
+    stream = Stream(0.8, 1.0, 12.0 * size.scale)
+    session_share = random.choice((0.5, 1.0))
+    sends = _sends(plan, random, session_share, stream, count=round(40 * size.scale))
     return replace(plan, sends=sends, faults=(outage, *faults))
 
 
@@ -285,6 +327,21 @@ def _faults(
     return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
+def _bursts(plan: Plan, random: Random, start: float) -> tuple[PlannedSend, ...]:
+    """Return calls that follow each other quickly, with pauses, each caller in its own session."""
+    sends: list[PlannedSend] = []
+    for caller in range(plan.callers):
+        at = start + random.random()
+        path = f"queue{random.randrange(plan.paths)}"
+        while at < plan.fault_phase_s:
+            for _ in range(random.choice((1, 2, 3))):
+                ids = (f"m{len(sends)}",)
+                sends.append(PlannedSend(at, 0, caller, path, ids, f"s{caller}"))
+                at += random.uniform(0.0, 0.3)
+            at += random.choice((0.5, 2.0, 4.0)) * random.uniform(0.5, 1.5) * plan.callers
+    return tuple(sorted(sends, key=lambda send: send.at))
+
+
 class Stream(NamedTuple):
     """A part of the messages is sent by one caller to one path, in one session."""
 
@@ -300,6 +357,7 @@ def _sends(
     sends: list[PlannedSend] = []
     batch_share = random.choice((0.0, 0.1, 0.4))
     refused_share = random.choice((0.0, 0.0, 0.15))
+    full_share = random.choice((0.0, 0.0, 0.2))
     planned = 0
     while planned < count:
         process, caller = random.randrange(plan.processes), random.randrange(plan.callers)
@@ -316,5 +374,6 @@ def _sends(
         is_refused = random.random() < refused_share
         if is_refused:
             ids = tuple(id + "-" * 200 for id in ids)
-        sends.append(PlannedSend(at, process, caller, path, ids, session, is_refused))
+        is_full = size > 1 and not is_refused and random.random() < full_share
+        sends.append(PlannedSend(at, process, caller, path, ids, session, is_refused, is_full))
     return tuple(sorted(sends, key=lambda send: send.at))

@@ -59,6 +59,8 @@ class Task:
         self.name = name
         self.ended = False
         self.error: BaseException | None = None
+        self.thread: Any = None
+        """The object that `threading.current_thread` returns, if it is not this one."""
         self.context: Any = None
         """What belongs to the thread: the TaskContext of a Spark task."""
         self._function = function

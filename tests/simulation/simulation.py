@@ -18,7 +18,7 @@ from tests.simulation.journal import Journal, Violation
 from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.namespace import SimulatedNamespace, queue
 from tests.simulation.observers import observe_forwards, observe_locks
-from tests.simulation.plan import Plan
+from tests.simulation.plan import Plan, is_outage
 from tests.simulation.scheduler import Machine, SimulationError
 from tests.simulation.spark import SimulatedSyphon
 from tests.simulation.world import World, open_world
@@ -27,6 +27,8 @@ LEAK_CHECK_EVERY = 3
 """Every third seed checks for connections that were not closed."""
 CLOSE_S = 15.0
 """The time in which a link that is not needed any more is closed."""
+GIVE_UP_S = 600.0
+"""The longest time after which a namespace gives up a connection whose client is gone."""
 HEALED_S = 600.0
 """The longest time after the end of all faults until nothing is left to do."""
 
@@ -45,7 +47,9 @@ class Result:
     faults: Counter[str] = field(default_factory=Counter)
     coverage: Counter[tuple[str, str]] = field(default_factory=Counter)
     outages: int = 0
-    """The failovers of paths."""
+    """Outages of the primary and of the secondary."""
+    failovers: int = 0
+    """Processes with a path that failed over."""
     trace: list[str] = field(default_factory=list)
 
 
@@ -151,10 +155,13 @@ class Simulation:
         elif plan.seed % LEAK_CHECK_EVERY == 0:
             world.run_for(CLOSE_S)
             self._check_connections()
+            self._check_host()
         if is_quiet and self._folder is not None and is_comparable(plan):
             for syphon in self.syphons:
                 syphon.stopping = True
             world.run_for(CLOSE_S)
+            # A namespace counts the receives of a silent connection when it gives it up.
+            world.run(self._have_ended, limit_s=world.scheduler.now + GIVE_UP_S)
             check_ledger(self.journal, self._folder, self.primary, self.secondary)
         if not (self.primary.process.alive and self.secondary.process.alive):
             return  # the process of a namespace failed, which is a violation already
@@ -167,19 +174,41 @@ class Simulation:
             self.consumer.delivered,
         )
 
+    def _have_ended(self) -> bool:
+        """Return whether no connection is open in a namespace whose client has closed it."""
+        return not any(
+            connection.server.open and not connection.client.open
+            for connection in self.world.network.connections
+        )
+
     def _check_connections(self) -> None:
-        """Check that senders have closed the connections that they do not need."""
-        plan = self.plan
-        limit = plan.callers * plan.paths * (1 + plan.backlog_queues)
+        """Check that senders have closed the connections that they do not need: each has one to the
+        primary, and those to the backlog over which it has sent."""
         for application in self.applications:
-            count = sum(
-                connection.client.open
+            limits = {
+                "primary": self.plan.callers * self.plan.paths,
+                "secondary": len(application.links_used),
+            }
+            counts = Counter(
+                connection.server.process.name
                 for connection in self.world.network.connections
-                if connection.client.process is application.process
+                if connection.client.open and connection.client.process is application.process
             )
-            if count > limit:
+            for name, limit in limits.items():
+                if counts[name] > limit:
+                    self.journal.violate(
+                        "S14",
+                        f"{application.process.name} has {counts[name]} connections to the {name}, "
+                        f"not {limit}",
+                    )
+
+    def _check_host(self) -> None:
+        """Check that senders know that the secondary is reachable again."""
+        for application in self.applications:
+            paired = application.paired
+            if paired is not None and paired._pairing.secondary_host.is_down:
                 self.journal.violate(
-                    "S14", f"{application.process.name} has {count} connections, not {limit}"
+                    "S5", f"{application.process.name} takes the secondary for unreachable"
                 )
 
     def _is_quiet(self) -> bool:
@@ -261,7 +290,8 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
         )
         result.faults = simulation.injector.counts
         result.coverage = simulation.injector.coverage
-        result.outages = sum(
+        result.outages = sum(count for kind, count in result.faults.items() if is_outage(kind))
+        result.failovers = sum(
             "failover" in application.states_seen for application in simulation.applications
         )
         result.trace = world.scheduler.lines or []

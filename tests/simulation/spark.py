@@ -31,7 +31,7 @@ from tests.simulation.world import World
 MAX_ATTEMPTS = 4
 MAX_BUFFERED = 2
 """Arrow batches between the two workers of a task."""
-TRIGGER_S = 0.3
+TRIGGER_S = 0.6
 """The time between two questions of Spark for new data."""
 PLAN_S = 0.05
 """The time that Spark needs to start a micro-batch."""

@@ -17,7 +17,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from random import Random
 from time import perf_counter as real_perf_counter
@@ -125,6 +126,7 @@ class SimulatedThread:
         if not process.alive:
             raise ProcessKilled
         self._task = process.spawn(self.run, self.name)
+        self._task.thread = self
 
     def run(self) -> None:
         if self._target is not None:
@@ -239,13 +241,40 @@ class SimulatedSemaphore:
         self.release()
 
 
+class OrderedWeakSet:
+    """`weakref.WeakSet` in the order of insertion. The original has that of memory addresses, which
+    differs from one process to the next."""
+
+    def __init__(self) -> None:
+        self._items: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
+
+    def __class_getitem__(cls, item: object) -> type:
+        return cls
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._items))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._items
+
+    def add(self, item: Any) -> None:
+        self._items[item] = None
+
+    def discard(self, item: Any) -> None:
+        self._items.pop(item, None)
+
+
 def _running_loop() -> Any:
     """Return the event loop of the process that runs: that of a namespace."""
     return _scheduler.process.loop
 
 
 def _current_thread() -> Any:
-    return _scheduler.task or _scheduler.process
+    task = _scheduler.task
+    return _scheduler.process if task is None else task.thread or task
 
 
 def _report_unraisable(unraisable: Any) -> None:
@@ -280,6 +309,7 @@ def install() -> None:
     time.monotonic, time.monotonic_ns = _monotonic, _monotonic_ns
     time.perf_counter, time.sleep = _monotonic, _sleep
     datetime_module.datetime = SimulatedDatetime  # type: ignore[misc]
+    weakref.WeakSet = OrderedWeakSet  # type: ignore[assignment, misc]
     os.urandom, uuid.uuid4 = _urandom, _uuid4
     threading.Thread = SimulatedThread  # type: ignore[assignment, misc]
     threading.Condition = SimulatedCondition  # type: ignore[assignment, misc]

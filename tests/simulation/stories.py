@@ -4,12 +4,15 @@ They need a process whose standard library is replaced, so `test_stories.py` run
 program. It prints one line of JSON for each story.
 """
 
+import gc
 import json
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tests.simulation import standard_library
@@ -27,7 +30,10 @@ from pairbus.amqp.sections import Message, Properties  # noqa: E402
 from pairbus.emulator.storage import schema  # noqa: E402
 from pairbus.errors import AmqpError, ConnectionLost, OperationTimeout  # noqa: E402
 from pairbus.pairing.health import PathHealth, Route  # noqa: E402
+from pairbus.spark.long_polls import LongPolls  # noqa: E402
+from pairbus.spark.usage import UsageRecorder  # noqa: E402
 from tests.simulation.driver import SimulatedDeadlines  # noqa: E402
+from tests.simulation.faults import FaultInjector  # noqa: E402
 from tests.simulation.journal import Violation  # noqa: E402
 from tests.simulation.namespace import SimulatedNamespace, queue  # noqa: E402
 from tests.simulation.plan import Fault, Plan, PlannedSend, make_plan  # noqa: E402
@@ -36,6 +42,8 @@ from tests.simulation.shrink import Shrinker  # noqa: E402
 from tests.simulation.simulation import Result, run_plan  # noqa: E402
 from tests.simulation.world import World, open_world  # noqa: E402
 
+MAX_GROWTH = 100
+"""Objects by which the memory may grow in 200 s of an outage, in which a path pings 200 times."""
 STORIES: dict[str, Callable[[], object]] = {}
 
 
@@ -240,6 +248,30 @@ def two_runs_have_the_same_trace() -> str:
     return digests[0]
 
 
+@story
+def poll_of_a_silent_connection_is_not_recorded_as_answered() -> None:
+    """The namespace may never have seen the credit, so it is not known whether it counts."""
+    for is_silent in (False, True):
+        with tempfile.TemporaryDirectory() as folder, open_world(8) as world:
+            namespace = start_namespace(world)
+            usage = UsageRecorder.create(folder, namespace.options(), namespace.options())
+            polls = LongPolls(namespace.options(), ["q"], poll_s=900, usage=usage)
+
+            def poll(polls: LongPolls = polls) -> None:
+                polls.resume()
+                polls.wait_until_known(10)
+
+            run_client(world, poll)
+            (connection,) = world.network.connections
+            if is_silent:
+                connection.silence(connection.server)
+            run_client(world, polls.stop)
+            world.run_for(20)
+            lines = "".join(path.read_text() for path in Path(folder).iterdir()).splitlines()
+            records = [record for record in map(json.loads, lines) if "kind" in record]
+            assert [record["answered"] for record in records] == [not is_silent]
+
+
 # The checks must notice what they check.
 
 
@@ -288,6 +320,7 @@ def outage_without_defects_breaks_no_promise() -> None:
     result = run_plan(small_plan(after_drain=True))
     assert result.violations == []
     assert result.outages == 1
+    assert result.failovers == 1
     assert result.acknowledged == 3
 
 
@@ -324,6 +357,36 @@ def call_that_takes_too_long_is_noticed() -> None:
 def path_that_stays_in_failover_is_noticed() -> None:
     with replaced(PathHealth, "pinged", lambda health, succeeded, now: health._schedule_ping(now)):
         assert "G2" in rules_broken(small_plan())
+
+
+@story
+def memory_stays_bounded_in_a_long_outage() -> None:
+    """Nothing is sent meanwhile: the sender pings, the syphon polls and probes."""
+    counts: list[int] = []
+
+    def count_objects() -> None:
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+
+    schedule = FaultInjector.schedule
+
+    def schedule_with_counts(injector: FaultInjector, faults: tuple[Fault, ...]) -> None:
+        schedule(injector, faults)
+        for when in (100.0, 300.0, 500.0):
+            injector._world.scheduler.call_at(when, count_objects)
+
+    plan = small_plan(
+        fault_phase_s=520.0,
+        ping_interval_s=1.0,
+        faults=(Fault(1.0, "primary-crash", 510.0, 0),),
+        with_ledger=True,
+    )
+    with replaced(FaultInjector, "schedule", schedule_with_counts):
+        result = run_plan(plan)
+    assert result.violations == []
+    assert len(counts) == 3
+    growth = counts[2] - counts[1]
+    assert growth < MAX_GROWTH, f"{growth} more objects after 200 s: {counts}"
 
 
 @story

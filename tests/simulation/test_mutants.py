@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, source_of
+from tests.simulation.mutants import source_of
+from tests.simulation.planted_defects import MUTANTS
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -22,9 +22,9 @@ REGRESSIONS = [
 ]
 
 
-def run(first: int, count: int) -> Summary:
+def run(first: int, count: int, *, biased: bool = False) -> Summary:
     summary = Summary()
-    for result in run_seeds(first, count, processes=1):
+    for result in run_seeds(first, count, processes=1, biased=biased):
         summary.add(result)
     print(summary.text())
     assert summary.runs == count
@@ -46,7 +46,7 @@ def results_of(seeds: list[int], hash_seed: str) -> list[dict[str, Any]]:
 @pytest.mark.rule("X1", "X2", "X3", "S2a", "S4", "S5", "S12", "G2", "Y2", "Y4", "Y10")
 def test_no_promise_is_broken_in_simulated_outages() -> None:
     summary = run(0, FIXED)
-    assert summary.outages > FIXED / 3, "too few outages"
+    assert summary.failovers > FIXED / 3, "too few outages"
     assert not summary.violations, summary.violations
 
 
@@ -54,16 +54,17 @@ def test_no_promise_is_broken_in_simulated_outages() -> None:
 def test_no_promise_is_broken_for_new_seeds() -> None:
     first = randbelow(2**40)
     print(f"seeds {first} to {first + FRESH - 1}")
-    summary = run(first, FRESH)
+    summary = run(first, FRESH, biased=True)
     assert not summary.violations, summary.violations
 
 
 @pytest.mark.rule("X3")
 def test_seed_determines_the_whole_run() -> None:
-    seeds = [3, 6, 68, 1217]
-    one, other = results_of(seeds, "1"), results_of([0, *seeds], "2")[1:]
+    """It does not matter which seeds the process has run before, nor in which order it hashes."""
+    seeds = [3, 6, 68, 1217, 1019, 1044]
+    one, other = results_of(seeds, "1"), results_of(seeds[::-1], "2")[::-1]
     assert [run["digest"] for run in one] == [run["digest"] for run in other]
-    assert any(run["outages"] for run in one)
+    assert any(run["failovers"] for run in one)
 
 
 def test_seeds_that_once_failed_pass() -> None:

@@ -5,35 +5,76 @@ It is a process of its own, because it replaces the standard library's time and 
 
 import gc
 import json
+import os
 import re
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from time import process_time
+from typing import Any, TextIO
 
 from tests.simulation import standard_library
 
 standard_library.install()
 
+from tests.simulation.coverage import Coverage, choose_plan  # noqa: E402
 from tests.simulation.plan import Plan, make_plan  # noqa: E402
 from tests.simulation.shrink import Shrinker  # noqa: E402
 from tests.simulation.simulation import Result, run_plan  # noqa: E402
 
+RUNS_OF_A_PROCESS = 200
+"""Simulations of one process. Then another is forked, because simulations leave memory behind."""
 COLLECT_EVERY = 20
 """Simulations between two collections of garbage."""
 _BYTES = re.compile(r"#\d+ [<>] \d+$")
 
 
-def run_seeds(seeds: Iterable[int]) -> None:
+def run_in_forks(seeds: Sequence[int], *, biased: bool = False) -> None:
+    """Run seeds in processes that are forked from this one, which has imported everything."""
+    coverage: Coverage = Counter()
+    for start in range(0, len(seeds), RUNS_OF_A_PROCESS):
+        read_end, write_end = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.close(read_end)
+            with os.fdopen(write_end, "w") as output:
+                run_seeds(
+                    seeds[start : start + RUNS_OF_A_PROCESS], output, coverage if biased else None
+                )
+            os._exit(0)
+        os.close(write_end)
+        with os.fdopen(read_end) as lines:
+            for line in lines:
+                add_coverage(coverage, json.loads(line))
+                print(line, end="", flush=True)
+        _, status = os.waitpid(process, 0)
+        if status != 0:
+            raise RuntimeError("a process that runs simulations has failed")
+
+
+def add_coverage(coverage: Coverage, run: dict[str, Any]) -> None:
+    for kind, state, count in run["coverage"]:
+        coverage[kind, state] += count
+
+
+def run_seeds(
+    seeds: Iterable[int], output: TextIO = sys.stdout, coverage: Coverage | None = None
+) -> None:
+    """Run seeds, or alternatives that are rare according to the coverage so far."""
     gc.freeze()
+    gc.disable()
     for count, seed in enumerate(seeds):
         began = process_time()
-        result = run_plan(make_plan(seed))
-        print(json.dumps(to_json(result, process_time() - began)), flush=True)
+        plan = make_plan(seed) if coverage is None else choose_plan(seed, coverage)
+        line = to_json(run_plan(plan), process_time() - began)
+        if coverage is not None:
+            add_coverage(coverage, line)
+        print(json.dumps(line), file=output, flush=True)
         if count % COLLECT_EVERY == 0:
             gc.collect()
 
 
-def to_json(result: Result, cpu_s: float) -> dict[str, object]:
+def to_json(result: Result, cpu_s: float) -> dict[str, Any]:
     return {
         "seed": result.seed,
         "violations": [str(violation) for violation in result.violations],
@@ -44,6 +85,7 @@ def to_json(result: Result, cpu_s: float) -> dict[str, object]:
         "messages": result.messages,
         "acknowledged": result.acknowledged,
         "outages": result.outages,
+        "failovers": result.failovers,
         "faults": dict(result.faults),
         "coverage": [[kind, state, count] for (kind, state), count in result.coverage.items()],
     }
@@ -93,7 +135,7 @@ def main() -> None:
         run_seeds(map(int, numbers))
     else:
         first, last, step = map(int, numbers)
-        run_seeds(range(first, last, step))
+        run_in_forks(range(first, last, step), biased=command == "biased")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ def open_world(seed: int, *, keep_trace: bool = False) -> Iterator[World]:
     world = World(seed, keep_trace=keep_trace)
     standard_library.set_scheduler(world.scheduler, seed)
     pairbus.amqp.client.client.open_transport = transport_factory(world.network)  # type: ignore[assignment]
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield world
@@ -62,4 +63,5 @@ def open_world(seed: int, *, keep_trace: bool = False) -> Iterator[World]:
         for process in list(world.processes):
             process.kill()
         standard_library.set_scheduler(Scheduler(0), 0)
-        gc.enable()
+        if was_enabled:
+            gc.enable()

@@ -97,6 +97,8 @@ def peek_backlog(
         try:
             messages = yield CallSdk(receivers[queue], _peek_from(number, timeout_s), timeout_s)
         except Exception as exc:  # noqa: BLE001  the queue is not known to be empty
+            if factory.usage is not None:
+                factory.usage.add_peek(path.name, None)
             yield Discard(receivers.pop(queue))
             pairing.peek_failed(path, exc)
             return

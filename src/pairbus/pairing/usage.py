@@ -61,11 +61,12 @@ class PairingUsage:
         """Add a call over the management link of a sender of the primary."""
         self._add(path, usage.kind, Purpose.TRAFFIC, usage.sizes(), answered=answered)
 
-    def add_peek(self, path: str, messages: Sequence[Any]) -> None:
-        """Add a peek at a backlog queue."""
-        self._add(
-            path, OperationKind.PEEK, Purpose.DRAIN, [_size_of(message) for message in messages]
-        )
+    def add_peek(self, path: str, messages: Sequence[Any] | None) -> None:
+        """Add a peek at a backlog queue. None instead of the messages: it failed. The namespace may
+        have answered it nevertheless."""
+        sizes = [_size_of(message) for message in messages or ()]
+        answered = messages is not None
+        self._add(path, OperationKind.PEEK, Purpose.DRAIN, sizes, answered=answered)
 
     def _add(
         self,

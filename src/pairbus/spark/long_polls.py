@@ -196,9 +196,9 @@ class LongPolls:
             for poll in self._polls.values()
             if poll.credit_since is not None and poll.receiver.error is None
         ]
-        self._client.close()
+        answered = self._client.close()
         for poll in polls:
-            self._record_empty_poll(poll)
+            self._record_empty_poll(poll, answered=answered)
         self._usage.flush()
 
     def _step(self) -> None:

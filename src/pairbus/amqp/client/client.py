@@ -143,8 +143,9 @@ class Client:
     def _session_error(self) -> AmqpError:
         return self._lost or self._ended or LinkLost("the session was ended")
 
-    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Close the connection, and wait at most `timeout_s` for the peer. Idempotent."""
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """Close the connection, and wait at most `timeout_s` for the peer. Idempotent. Return
+        whether the peer has answered."""
         self._closed = True
         engine = self._engine
         if engine is not None and not engine.closed:
@@ -155,7 +156,9 @@ class Client:
                 )
             except AmqpError as exc:
                 logger.debug("The peer did not answer the close: %s", exc)
+        answered = engine is not None and engine.closed
         self._disconnect()
+        return answered
 
     def _disconnect(self) -> None:
         transport, engine = self._transport, self._engine

@@ -1,0 +1,71 @@
+"""Checks of what a pairing decides about its paths and backlog queues, while it runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pairbus.events import PathStatus
+from pairbus.pairing.client import PairedClient
+from tests.simulation.journal import Journal
+from tests.simulation.plan import Plan
+
+TOLERANCE_S = 1.0
+
+
+@dataclass(slots=True)
+class _Suspicion:
+    """A path that is suspect."""
+
+    since: float
+    frozen_s: float
+    """The time for which the process had been frozen before."""
+    is_refuted: bool = False
+    """The primary has accepted a message since."""
+
+
+class PathChecks:
+    """Watches the paths of one process."""
+
+    def __init__(
+        self, plan: Plan, journal: Journal, now: Callable[[], float], frozen_s: Callable[[], float]
+    ) -> None:
+        """`now` is the clock of the process, `frozen_s` the time for which it was frozen."""
+        self._plan = plan
+        self._journal = journal
+        self._now = now
+        self._frozen_s = frozen_s
+        self._suspicions: dict[str, _Suspicion] = {}
+        self._accepted_at: dict[str, float] = {}
+
+    def status_changed(self, path: str, before: PathStatus, after: PathStatus) -> None:
+        suspicion = self._suspicions.pop(path, None)
+        if after is PathStatus.SUSPECT:
+            self._suspicions[path] = _Suspicion(self._now(), self._frozen_s())
+        elif after is PathStatus.FAILOVER and suspicion is not None and suspicion.is_refuted:
+            self._journal.violate(
+                "S3", f"{path} failed over although the primary accepted a message after the error"
+            )
+
+    def primary_accepted(self, path: str) -> None:
+        if path in self._suspicions:
+            self._suspicions[path].is_refuted = True
+
+    def check_timers(self) -> None:
+        """Check that no path is suspect for longer than the failover interval and a probe."""
+        for path, suspicion in self._suspicions.items():
+            suspect_s = self._now() - suspicion.since - (self._frozen_s() - suspicion.frozen_s)
+            limit_s = self._plan.failover_interval_s + self._plan.operation_timeout_s + TOLERANCE_S
+            if suspect_s > limit_s:
+                self._journal.violate("S3", f"{path} is suspect for {suspect_s:.1f} s")
+
+    # Backlog queues.
+
+    def queue_accepted(self, queue: str) -> None:
+        self._accepted_at[queue] = self._now()
+
+    def check_rotation(self, paired: PairedClient) -> None:
+        """Check that queues which have accepted a message are in use again."""
+        accepted_at, self._accepted_at = self._accepted_at, {}
+        pulled = paired._pairing.rotation.pulled()
+        for queue, when in accepted_at.items():
+            if queue in pulled and pulled[queue].since < when:
+                self._journal.violate("S4", f"{queue} accepted a message and stays pulled")

@@ -1,0 +1,247 @@
+"""Defects that `mutants.py` plants in a copy of the code. Many of them were real once."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A defect: a text of a source file, and what replaces it."""
+
+    file: str
+    text: str
+    replacement: str
+
+
+MUTANTS = {
+    "settle before the destination accepts": Mutant(
+        "spark/destination_sender.py",
+        "            return self._sender.post(payload, message_format",
+        "            self._recorder.delivered(self._path, messages)\n"
+        "            self._recorder._settler.finish()\n"
+        "            return self._sender.post(payload, message_format",
+    ),
+    "reply before the commit": Mutant(
+        "emulator/runtime.py",
+        "        self.meter.save()\n        self.store.commit()\n",
+        "        for reply in self._replies:\n            reply()\n"
+        "        for connection in self._unflushed:\n            connection.flush()\n"
+        "        self._replies, self._unflushed = [], {}\n"
+        "        self.meter.save()\n        self.store.commit()\n",
+    ),
+    "commit without a sync": Mutant(
+        "emulator/storage/schema.py", "PRAGMA synchronous = FULL", "PRAGMA synchronous = OFF"
+    ),
+    "pull a queue for the error of a caller": Mutant(
+        "pairing/failures.py",
+        "    return BacklogFailure.MESSAGE_REJECTED\n",
+        "    return BacklogFailure.QUEUE_UNAVAILABLE\n",
+    ),
+    "take an expired lock for valid": Mutant(
+        "spark/destination_sender.py",
+        "        min_locked_until = self._min_locked_until()\n        if not self._late_sessions",
+        "        min_locked_until = 0\n        if not self._late_sessions",
+    ),
+    "forget the hold in failback": Mutant(
+        "pairing/health.py",
+        "        if self.hold_until is not None and now < self.hold_until:\n"
+        "            return Route.HOLD\n",
+        "",
+    ),
+    "ignore sends in flight in failback": Mutant(
+        "pairing/health.py", "if empty and idle else 0", "if empty else 0"
+    ),
+    "send to the primary while draining": Mutant(
+        "pairing/health.py",
+        "        if self.status in (PathStatus.HEALTHY, PathStatus.SUSPECT):\n"
+        "            return Route.PRIMARY\n",
+        "        if self.status is not PathStatus.FAILOVER:\n            return Route.PRIMARY\n",
+    ),
+    "let a message pass an older one of its session": Mutant(
+        "syphon/session_order.py",
+        "return not self._all_held and session not in self._held",
+        "return True",
+    ),
+    "report a message as not sent that was transferred": Mutant(
+        "pairing/outcomes.py",
+        "return SendOutcome.UNKNOWN if position in self.transferred else SendOutcome.NOT_SENT",
+        "return SendOutcome.NOT_SENT",
+    ),
+    "say drained although messages are left": Mutant(
+        "syphon/drained_check.py",
+        "self.not_receivable = not self._emptiness.are_empty()",
+        "self.not_receivable = not self._emptiness.are_empty() and False",
+    ),
+    "forget message ids in duplicate detection": Mutant(
+        "emulator/storage/duplicates.py",
+        "            return True\n",
+        "            return False\n",
+    ),
+    "forget a poll that ends with its query in the ledger": Mutant(
+        "spark/long_polls.py",
+        "        for poll in polls:\n"
+        "            self._record_empty_poll(poll, answered=answered)\n",
+        "",
+    ),
+    "stay draining if peeks are slow": Mutant(
+        "pairing/health.py",
+        "if now >= self.hold_until and not is_unused:",
+        "if now >= self.hold_until:",
+    ),
+    "one empty peek instead of two in failback": Mutant(
+        "pairing/health.py", "if self._empty_peeks == 2:", "if self._empty_peeks >= 1:"
+    ),
+    "send that joins a failover does not restart the count of empty peeks": Mutant(
+        "pairing/health.py",
+        "a peek in progress may miss it.\n        self._empty_peeks = -1\n",
+        "a peek in progress may miss it.\n",
+    ),
+    "count a peek that began before the hold of another path": Mutant(
+        "pairing/health.py",
+        "            self._empty_peeks = -1  # a peek in progress began before the hold\n",
+        "",
+    ),
+    "take a peek that failed for an empty queue": Mutant(
+        "pairing/recovery.py",
+        "            pairing.peek_failed(path, exc)\n            return\n",
+        "            peeks.append(PeekResult(0))\n            continue\n",
+    ),
+    "peek at one backlog queue only": Mutant(
+        "pairing/recovery.py",
+        "    for queue in pairing.rotation.queues:\n",
+        "    for queue in pairing.rotation.queues[:1]:\n",
+    ),
+    "let a session move to another backlog queue": Mutant(
+        "pairing/backlog_state.py",
+        "        queues = self._rotation.queues\n        key",
+        "        queues = self._rotation.queues\n"
+        "        queues = [q for q in queues if q not in self._rotation.pulled()] or queues\n"
+        "        key",
+    ),
+    "arm the failover timer again with each failure": Mutant(
+        "pairing/health.py",
+        "        elif self._cause_unclear and not unclear:\n",
+        "        self._next_at = now + self._settings.failover_interval_s\n"
+        "        if self._cause_unclear and not unclear:\n",
+    ),
+    "do not cancel the failover timer after a success": Mutant(
+        "pairing/health.py",
+        "        self._busy_since = None\n        if self.status is PathStatus.SUSPECT:\n",
+        "        self._busy_since = None\n        if False:\n",
+    ),
+    "do not restore a queue that accepts messages again": Mutant(
+        "pairing/rotation.py",
+        "        return self._pulled.pop(queue, None) is not None\n",
+        "        self.release(queue)\n        return False\n",
+    ),
+    "keep the claim of a queue after a message was refused": Mutant(
+        "pairing/rotation.py", "            pulled.probing = False\n", "            pass\n"
+    ),
+    "probe the secondary once only": Mutant(
+        "pairing/secondary_health.py",
+        "            self._probe = HostProbe(self._queues[following], now + self._interval_s)\n",
+        "            self._probe = None\n",
+    ),
+    "lose the rest of a batch that is split": Mutant(
+        "pairing/backlog_send.py",
+        "                positions = positions[len(filled) :]\n",
+        "                positions = []\n",
+    ),
+    "give a probe the whole timeout": Mutant(
+        "pairing/operations.py",
+        "call.links.factory, call.path, call.left_s / 2)",
+        "call.links.factory, call.path)",
+    ),
+    "wait for the end of a hold beyond the timeout": Mutant(
+        "pairing/operations.py",
+        "        yield WaitForChange(changed, min(route.seconds, call.left_s))\n",
+        "        yield WaitForChange(changed, route.seconds)\n",
+    ),
+    "leave the link of a ping open": Mutant(
+        "pairing/recovery.py", "        yield Discard(sender)\n", "        pass\n"
+    ),
+    "leave links to the backlog open after failback": Mutant(
+        "pairing/recovery.py", "        yield from close_standby_links(senders())\n", ""
+    ),
+    "leave the links of peeks open": Mutant(
+        "pairing/recovery.py", "        yield CloseAll(tuple(receivers.values()))\n", ""
+    ),
+    "forget a peek that failed in the ledger": Mutant(
+        "pairing/recovery.py",
+        "                factory.usage.add_peek(path.name, None)\n",
+        "                pass\n",
+    ),
+    "report only the last of several failed sends as unknown": Mutant(
+        "pairing/backlog_send.py",
+        "                    if may_have_arrived(exc):\n"
+        "                        outcomes.transferred.update(filled)\n",
+        "                    if may_have_arrived(exc):\n"
+        "                        outcomes.transferred.update(filled[-1:])\n",
+    ),
+    "take a locked message for gone": Mutant(
+        "syphon/session_order.py",
+        "                self._held.add(message.session)\n",
+        "                pass\n",
+    ),
+    "let a message pass one of its session that is late": Mutant(
+        "spark/destination_sender.py",
+        "message.locked_until < min_locked_until or message.session_id in self._skipped_sessions\n",
+        "message.locked_until < min_locked_until\n",
+    ),
+    "send messages of a session while others are in flight": Mutant(
+        "spark/destination_sender.py",
+        "            or any(sessions & batch.sessions for batch in self._in_flight)\n",
+        "",
+    ),
+    "send on after the destination has failed": Mutant(
+        "spark/destination_sender.py",
+        "            self._error = error\n            self._recorder.destination_failed",
+        "            self._recorder.destination_failed",
+    ),
+    "late task does not renew its first lock": Mutant(
+        "spark/queue_reader.py",
+        "        if not is_retry() and not is_short(first.locked_until, first.lock_ms, "
+        "wall_clock_ms()):\n            return first\n",
+        "        if True:\n            return first\n",
+    ),
+    "complete messages that the destination rejected": Mutant(
+        "spark/destination_sender.py",
+        "        self._recorder.not_delivered(self._path, messages, delivery.error)\n"
+        "        if self._is_throttled",
+        "        self._recorder.delivered(self._path, messages)\n        if self._is_throttled",
+    ),
+    "record a send without an answer as answered": Mutant(
+        "spark/outcome.py",
+        "        self._record_sends(destination, messages, answered=False)\n",
+        "        self._record_sends(destination, messages, answered=True)\n",
+    ),
+    "forget settlements in the ledger": Mutant(
+        "spark/settler.py",
+        "            self._usage.add_settlements(\n"
+        "                _KINDS[request.status], destinations, answered=error is None\n"
+        "            )\n",
+        "            pass\n",
+    ),
+    "hide locked messages from a peek": Mutant(
+        "emulator/entities/queue.py",
+        "        return self._messages.all_after(self.id, after, limit, session, max_bytes)\n",
+        "        messages = self._messages.all_after(self.id, after, limit, session, max_bytes)\n"
+        "        return [message for message in messages if message.sequence not in self._locks]\n",
+    ),
+    "keep messages whose locks have expired": Mutant(
+        "emulator/entities/queue.py",
+        "        for lock in self._locks.remove_expired(now_ms):\n"
+        "            self._return(lock.message, now_ms)\n",
+        "        self._locks.remove_expired(now_ms)\n",
+    ),
+    "use sequence numbers again after a restart": Mutant(
+        "emulator/entities/sequence_numbers.py",
+        "self._reserved = number + RESERVATION_SIZE\n",
+        "self._reserved = number\n",
+    ),
+    "answer sends although the commit has failed": Mutant(
+        "emulator/runtime.py",
+        "        try:\n            self.turn()\n        except StoreFailed:\n            return\n",
+        "        try:\n            self.turn()\n        except StoreFailed:\n"
+        "            for reply in self._replies:\n                reply()\n",
+    ),
+}
