@@ -24,7 +24,7 @@ from tests.simulation.world import World
 
 MAX_TRIES = 60
 TOLERANCE_S = 1.0
-"""A call may take this much longer than its timeout (docs/guarantees.md)."""
+"""A call may take this much longer than its timeout (docs/explanation/guarantees.md)."""
 
 
 class Application:

@@ -330,7 +330,7 @@ def test_demo_receives_every_message() -> None:
 
 
 def test_examples_of_the_emulator_page_run() -> None:
-    page = (ROOT / "docs/emulator.md").read_text()
+    page = (ROOT / "docs/reference/emulator.md").read_text()
     example, with_tokens = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     receiving = """
         [message] = client.get_queue_receiver('orders').receive_messages(1)
