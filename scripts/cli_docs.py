@@ -28,7 +28,7 @@ HEAD = """# The command line
 
 This page has the help texts of the command `pairbus`; `make docs` generates it. Put connection
 strings into environment variables: arguments are visible in process lists. See the
-[README](../../README.md#install) for the installation.
+[Installation](../how-to/install.md) for the installation.
 """
 
 

@@ -83,8 +83,8 @@ def syphon(
         typer.Option(
             metavar="CONDITION",
             help='Move only messages for which this SQL expression is true, such as "destination '
-            "= 'orders' AND subject LIKE 'new%'\". docs/how-to/syphon.md lists the columns. Other "
-            "messages stay in the backlog.",
+            "= 'orders' AND subject LIKE 'new%'\". docs/reference/columns.md lists the columns. "
+            "Other messages stay in the backlog.",
         ),
     ] = None,
     max_rate: Annotated[

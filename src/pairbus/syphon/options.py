@@ -49,7 +49,7 @@ class SyphonOptions:
     """Move only messages for these paths. Empty: all messages."""
     where: str | None = None
     """Move only messages for which this SQL expression of Spark is true. The columns are in
-    docs/how-to/syphon.md. Messages that have to be dead-lettered always are. None: all
+    docs/reference/columns.md. Messages that have to be dead-lettered always are. None: all
     messages."""
     max_rate: float | None = None
     """The highest number of messages a second. None: no limit."""

@@ -1,0 +1,47 @@
+"""The site of the documentation, for Sphinx. `make docs` builds it, without a network."""
+
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS / "_site"))
+
+from pairbus import __version__  # noqa: E402
+
+project = "pairbus"
+author = "The pairbus maintainers"
+copyright = "The pairbus maintainers"  # noqa: A001
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "diagrams", "project_pages"]
+exclude_patterns = ["_site"]
+source_suffix = {".md": "markdown"}
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3  # as the links on a page of the repository
+myst_fence_as_directive = ["dot"]
+suppress_warnings = ["myst.header"]  # pages of the repository may skip a level
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_class_signature = "separated"
+autodoc_preserve_defaults = True
+default_role = "literal"
+"""Docstrings have names in single backquotes, as in Markdown."""
+# Names of other packages have no pages here, and their inventories would need a network.
+nitpick_ignore_regex = [
+    (r"py:.*", r"(?!pairbus).*"),
+    (r"py:.*", r"pairbus\.(spark\.usage|backlog\.redrive_plan)\..*"),  # of parameters for tests
+]
+
+html_theme = "furo"
+html_title = f"pairbus {version}"
+html_static_path = ["_site/static"]
+html_css_files = ["pairbus.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False
+highlight_language = "text"
+pygments_style = "default"
+pygments_dark_style = "github-dark"
