@@ -13,7 +13,7 @@ author = "The pairbus maintainers"
 copyright = "The pairbus maintainers"  # noqa: A001
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "diagrams", "project_pages"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "diagrams", "docstrings", "project_pages"]
 exclude_patterns = ["_site"]
 source_suffix = {".md": "markdown"}
 
@@ -32,7 +32,8 @@ default_role = "literal"
 # Names of other packages have no pages here, and their inventories would need a network.
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!pairbus).*"),
-    (r"py:.*", r"pairbus\.(spark\.usage|backlog\.redrive_plan)\..*"),  # of parameters for tests
+    # Types of single parameters, which their descriptions explain.
+    (r"py:.*", r"pairbus\.(spark|servicebus|amqp\.sasl|backlog\.redrive_plan)\..*"),
 ]
 
 html_theme = "furo"

@@ -65,7 +65,7 @@ def _section(command: Any, context: Any, paragraphs: list[str]) -> str:
             parts.append("\n".join([head, *rows]))
     parts += [_exit_statuses(text) for text in paragraphs if text.startswith(EXIT_STATUS)]
     if command.epilog:
-        parts.append(f"Example:\n\n```\n{command.epilog.removeprefix(EXAMPLE)}\n```")
+        parts.append(f"Example:\n\n```bash\n{command.epilog.removeprefix(EXAMPLE)}\n```")
     return "\n\n".join(parts) + "\n"
 
 

@@ -21,6 +21,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 NOT_CODE = ("text", "dot")
+OPERATORS = (">", "&", "|", "&&")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,13 @@ def pages() -> list[Path]:
 
 def pairbus_commands(code: str) -> list[list[str]]:
     """Return the arguments of each call of `pairbus` in a block for a shell. Variables before a
-    command, comments and prompts are left out."""
+    command, comments, prompts and redirections are left out."""
     commands = []
     for line in code.replace("\\\n", " ").splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True)
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
             words = words[1:]
         if words[:1] == ["pairbus"]:
-            commands.append(words[1:])
+            end = next((index for index, word in enumerate(words) if word in OPERATORS), None)
+            commands.append(words[1:end])
     return commands
