@@ -73,12 +73,14 @@ bench: setup-test ## Run all benchmarks; ARGS=emulator selects one
 instructions: setup-test ## Check the instructions of hot paths; ARGS="--keep" keeps the new figures
 	@$(PY) -m benchmarks.hot_paths.guard $(ARGS)
 
-performance: setup-test ## Generate docs/performance.md from the last benchmark results
+performance: setup-test ## Generate docs/reference/performance.md from the last benchmark results
 	@$(PY) -m scripts.performance
 
-docs: setup-test ## Generate docs/cli.md from the help texts, and the table of metrics in docs/telemetry.md
+docs: setup-test ## Generate pages from code and results, build the site of the documentation into build/site, and check its links
 	@$(PY) scripts/cli_docs.py
 	@$(PY) scripts/telemetry_docs.py
+	@$(PY) -m scripts.performance
+	@$(PY) -m scripts.site
 
 rules: setup-test ## List every rule with its tests, and write build/rules-tests.md
 	@$(PY) scripts/rules.py

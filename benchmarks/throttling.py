@@ -41,7 +41,7 @@ BEFORE_S = 3.0
 """Messages are received some time before the first one is moved."""
 BATCH = 200
 CURVES = Path("benchmarks/throttling.json")
-"""The data of the plot in docs/operations.md; see scripts/throttling_plot.py."""
+"""The data of the plot in docs/how-to/operations.md; see scripts/throttling_plot.py."""
 
 PERCENT = Unit("% of live calls throttled", digits=2)
 SHARE = Unit("% of the credits left", more_is_better=True, digits=0)

@@ -1,4 +1,4 @@
-"""Generate docs/cli.md from the help texts of the commands.
+"""Generate docs/reference/cli.md from the help texts of the commands.
 
     cli_docs.py            write the page
     cli_docs.py --check    write nothing; fail if the page is out of date
@@ -19,14 +19,16 @@ from typer.main import get_command
 from pairbus.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "cli.md"
-OUT_OF_DATE = "docs/cli.md does not match the help texts of the commands. Run 'make docs'."
+PAGE = ROOT / "docs" / "reference" / "cli.md"
+OUT_OF_DATE = (
+    "docs/reference/cli.md does not match the help texts of the commands. Run 'make docs'."
+)
 EXAMPLE, EXIT_STATUS = "Example: ", "Exit status: "
 HEAD = """# The command line
 
 This page has the help texts of the command `pairbus`; `make docs` generates it. Put connection
 strings into environment variables: arguments are visible in process lists. See the
-[README](../README.md#install) for the installation.
+[Installation](../how-to/install.md) for the installation.
 """
 
 
@@ -63,7 +65,7 @@ def _section(command: Any, context: Any, paragraphs: list[str]) -> str:
             parts.append("\n".join([head, *rows]))
     parts += [_exit_statuses(text) for text in paragraphs if text.startswith(EXIT_STATUS)]
     if command.epilog:
-        parts.append(f"Example:\n\n```\n{command.epilog.removeprefix(EXAMPLE)}\n```")
+        parts.append(f"Example:\n\n```bash\n{command.epilog.removeprefix(EXAMPLE)}\n```")
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Generate docs/performance.md from benchmarks/results.json.
+"""Generate docs/reference/performance.md from benchmarks/results.json.
 
     python -m scripts.performance            write the page
     python -m scripts.performance --check    write nothing; fail if the page is out of date
@@ -16,7 +16,7 @@ from benchmarks.harness import OURS, Figure, Unit, remarks
 from benchmarks.results import SubjectResult, read
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, RESULTS = Path("docs/performance.md"), Path("benchmarks/results.json")
+PAGE, RESULTS = Path("docs/reference/performance.md"), Path("benchmarks/results.json")
 ROUNDS = 7
 """The default number of rounds of `make bench`."""
 

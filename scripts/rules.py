@@ -1,11 +1,11 @@
-"""List every rule of docs/rules.md with the tests that prove it.
+"""List every rule of docs/reference/rules.md with the tests that prove it.
 
     rules.py            print the list, and write it to build/rules-tests.md
     rules.py --check    write nothing; fail if a test names an unknown rule, or a rule has no test
 
-A rule is a third-level heading of docs/rules.md: `### S4 Sending in failover (required)`. A test
-names the rules that it proves with `@pytest.mark.rule("S4")`. A rule marked `planned` needs no test
-yet.
+A rule is a third-level heading of docs/reference/rules.md: `### S4 Sending in failover (required)`.
+A test names the rules that it proves with `@pytest.mark.rule("S4")`. A rule marked `planned` needs
+no test yet.
 """
 
 import argparse
@@ -53,11 +53,12 @@ def parse_rules(text: str) -> list[Rule]:
     ]
     if len(rules) != len(re.findall(r"^### ", text, re.MULTILINE)):
         raise RulesError(
-            "A third-level heading of docs/rules.md is not a rule. Write it as '### S4 Title "
-            "(required)', with 'required' or 'beyond', and ', planned' for a rule without tests."
+            "A third-level heading of docs/reference/rules.md is not a rule. Write it as "
+            "'### S4 Title (required)', with 'required' or 'beyond', and "
+            "', planned' for a rule without tests."
         )
     if len({rule.id for rule in rules}) != len(rules):
-        raise RulesError("Two rules of docs/rules.md have the same id.")
+        raise RulesError("Two rules of docs/reference/rules.md have the same id.")
     return rules
 
 
@@ -91,7 +92,7 @@ def problems(rules: Iterable[Rule], claims: Iterable[Claim]) -> list[str]:
     ids = {rule.id for rule in rules}
     proven = {claim.rule for claim in claims}
     unknown = sorted(
-        f"{claim.test} names rule {claim.rule}, which is not in docs/rules.md."
+        f"{claim.test} names rule {claim.rule}, which is not in docs/reference/rules.md."
         for claim in claims
         if claim.rule not in ids
     )
@@ -138,7 +139,7 @@ def as_markdown(tests: dict[Rule, list[str]]) -> str:
 
 def run(root: Path, *, check: bool) -> str:
     """Return the text to print. Raises RulesError."""
-    rules = parse_rules((root / "docs" / "rules.md").read_text(encoding="utf-8"))
+    rules = parse_rules((root / "docs" / "reference" / "rules.md").read_text(encoding="utf-8"))
     claims = collect_claims(root)
     if messages := problems(rules, claims):
         raise RulesError("\n".join(messages))

@@ -1,4 +1,4 @@
-"""Draw docs/scale.svg from benchmarks/scale.json: outages with many sender processes.
+"""Draw docs/images/scale.svg from benchmarks/scale.json: outages with many sender processes.
 
 python -m scripts.scale_plot
 
@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA, PLOT = ROOT / "benchmarks/scale.json", ROOT / "docs/scale.svg"
+DATA, PLOT = ROOT / "benchmarks/scale.json", ROOT / "docs/images/scale.svg"
 CREDITS = 1000
 COLORS = {
     "live": "#5b8fd6",

@@ -1,4 +1,4 @@
-"""Write the table of metrics in docs/telemetry.md from `pairbus.telemetry.metrics`.
+"""Write the table of metrics in docs/reference/telemetry.md from `pairbus.telemetry.metrics`.
 
 telemetry_docs.py            write the page
 telemetry_docs.py --check    write nothing; fail if the page is out of date
@@ -12,8 +12,10 @@ from pathlib import Path
 from pairbus.telemetry.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "telemetry.md"
-OUT_OF_DATE = "The metrics in docs/telemetry.md are not those of the code. Run 'make docs'."
+PAGE = ROOT / "docs" / "reference" / "telemetry.md"
+OUT_OF_DATE = (
+    "The metrics in docs/reference/telemetry.md are not those of the code. Run 'make docs'."
+)
 TABLE = re.compile(r"(?<=\n)\| metric \|.*?\n(?=\n)", re.DOTALL)
 
 

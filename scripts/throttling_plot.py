@@ -1,4 +1,4 @@
-"""Draw docs/throttling.svg from benchmarks/throttling.json: a drain beside live traffic.
+"""Draw docs/images/throttling.svg from benchmarks/throttling.json: a drain beside live traffic.
 
 python -m scripts.throttling_plot
 
@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA, PLOT = ROOT / "benchmarks/throttling.json", ROOT / "docs/throttling.svg"
+DATA, PLOT = ROOT / "benchmarks/throttling.json", ROOT / "docs/images/throttling.svg"
 BEFORE_S, AFTER_S = 10, 5
 LIVE, DRAIN, THROTTLED = "#5b8fd6", "#4fa58a", "#d1675a"
 

@@ -58,8 +58,11 @@ def check_metrics(content: bytes) -> None:
 
 
 def scrape_configuration(*, console_port: int, syphon_port: int) -> str:
-    """Return the configuration in docs/telemetry.md, with other ports and a short interval."""
-    page = (Path(__file__).resolve().parent.parent / "docs" / "telemetry.md").read_text("utf-8")
+    """Return the configuration in docs/reference/telemetry.md, with other ports and a short
+    interval."""
+    page = (
+        Path(__file__).resolve().parent.parent / "docs" / "reference" / "telemetry.md"
+    ).read_text("utf-8")
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for documented, port in ((8710, console_port), (9465, syphon_port)):
         assert text.count(f"{HOST}:{documented}") == 1

@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = FOLDER / "alerts.yml"
 TESTS = sorted(FOLDER.glob("*_test.yml"))
-PAGE = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
-COMMANDS = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "alerts.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 
 pytestmark = pytest.mark.rule("O1")
 
@@ -102,7 +102,7 @@ def test_alert_has_what_an_operator_needs(alert: PrometheusRule) -> None:
     assert re.search(r"^        for: \d+[mh]$", alert.text, re.MULTILINE)
     for name in ("summary", "description"):
         assert re.search(rf"^          {name}: ", alert.text, re.MULTILINE), name
-    assert f"runbook_url: docs/alerts.md#{alert.name.lower()}\n" in alert.text
+    assert f"runbook_url: docs/how-to/alerts.md#{alert.name.lower()}\n" in alert.text
 
 
 @pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.name)

@@ -1,4 +1,4 @@
-"""docs/cli.md matches the commands, and every command has complete help."""
+"""docs/reference/cli.md matches the commands, and every command has complete help."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Imports between the packages of pairbus go in one direction, as docs/design.md describes.
+"""Imports between the packages of pairbus go in one direction (docs/explanation/design.md).
 
 Here a package is a module or package directly below `pairbus`. Every import statement counts, also
 inside functions and for type checkers; `TYPES_ONLY` lists the exceptions for type checkers.
@@ -164,7 +164,7 @@ def violations(sources: dict[str, str]) -> Iterator[str]:
     placed = LAYER.keys() | {TOP}
     for path, text in sources.items():
         if package_of(path) not in placed:
-            yield f"{path} has no layer. Add it here and to docs/design.md"
+            yield f"{path} has no layer. Add it here and to docs/explanation/design.md"
             continue
         for imported in imports_of(path, text):
             if problem := violation(path, imported):

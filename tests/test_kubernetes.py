@@ -114,9 +114,9 @@ def test_images_have_the_version_of_the_package():
 
 
 def test_secrets_are_explained():
-    readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    page = (FOLDER.parents[1] / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
     secrets = {volume["secret"]["secretName"] for volume in POD["volumes"] if "secret" in volume}
 
     assert secrets == {"pairbus-tls", "pairbus-metrics"}
     for name in secrets | {"pairbus-namespaces"}:
-        assert name in readme
+        assert name in page

@@ -1,4 +1,4 @@
-"""docs/performance.md is generated from benchmarks/results.json."""
+"""docs/reference/performance.md is generated from benchmarks/results.json."""
 
 import re
 import subprocess
@@ -52,8 +52,8 @@ def test_page_matches_the_results():
 
 
 def test_page_that_is_out_of_date_fails_the_check(tmp_path: Path):
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "performance.md").write_text(page({}))
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    (tmp_path / "docs" / "reference" / "performance.md").write_text(page({}))
     assert check(tmp_path).returncode == 0
     save(tmp_path / "benchmarks" / "results.json", "syphon", result())
 

@@ -1,4 +1,4 @@
-"""The rules of docs/rules.md and the markers of the tests match."""
+"""The rules of docs/reference/rules.md and the markers of the tests match."""
 
 import subprocess
 import sys
@@ -30,8 +30,8 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").write_text(
         '[tool.pytest.ini_options]\ntestpaths = ["tests"]\nmarkers = ["rule(*ids): proves"]\n'
     )
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "rules.md").write_text(PAGE)
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    (tmp_path / "docs" / "reference" / "rules.md").write_text(PAGE)
     (tmp_path / "tests").mkdir()
     write_test(tmp_path, "S1")
     return tmp_path
@@ -121,7 +121,7 @@ def test_heading_that_is_not_a_rule_and_duplicate_id_are_rejected(text: str):
 
 
 def test_summary_counts_all_rules_of_the_page():
-    rules = parse_rules((ROOT / "docs" / "rules.md").read_text(encoding="utf-8"))
+    rules = parse_rules((ROOT / "docs" / "reference" / "rules.md").read_text(encoding="utf-8"))
 
     assert len(rules) > 60
     assert summary(proofs_by_rule(rules, [])).startswith(f"0 of {len(rules)} rules have tests.")

@@ -1,4 +1,4 @@
-"""docs/telemetry.md has the metrics and spans of the code, and its example runs."""
+"""docs/reference/telemetry.md has the metrics and spans of the code, and its example runs."""
 
 import re
 import subprocess

@@ -4,7 +4,7 @@
 //     --parameters primaryName=contoso secondaryName=contoso-backup secondaryLocation=northeurope
 //
 // The backlog queues are created here, so that senders need no right to manage the secondary: pair
-// with create_backlog=False. docs/rights.md lists which right is for what.
+// with create_backlog=False. docs/reference/rights.md lists which right is for what.
 
 @description('Name of the primary namespace. It is part of the paths of the backlog queues.')
 @minLength(6)

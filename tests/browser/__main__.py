@@ -2,7 +2,7 @@
 
 python -m tests.browser            every scene, width and color scheme, to build/browser
 python -m tests.browser SCENE …    some scenes
-python -m tests.browser --docs     the pictures of docs/console.md
+python -m tests.browser --docs     the pictures of docs/how-to/console.md
 """
 
 import sys
@@ -55,7 +55,7 @@ def main() -> None:
     with sync_playwright() as playwright:
         page = BrowserPage(launch(playwright), console.url, loads=False)
         if arguments == ["--docs"]:
-            write_docs(page, console, ROOT / "docs")
+            write_docs(page, console, ROOT / "docs" / "images")
         else:
             write_scenes(page, console, arguments or list(SCENES), ROOT / "build" / "browser")
         page.close()

@@ -15,5 +15,6 @@ MAX_BYTES = 150_000
 def test_picture_is_small_and_in_the_documentation(name: str):
     folder: Path = ROOT / "docs"
 
-    assert (folder / name).stat().st_size < MAX_BYTES
-    assert f"]({name})" in (folder / "console.md").read_text(encoding="utf-8")
+    assert (folder / "images" / name).stat().st_size < MAX_BYTES
+    page = (folder / "how-to" / "console.md").read_text(encoding="utf-8")
+    assert f"](../images/{name})" in page

@@ -1,4 +1,4 @@
-"""The job in docs/cluster.md, as `spark-submit` runs it."""
+"""The job in docs/how-to/cluster.md, as `spark-submit` runs it."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from tests.messages import numbered
 from tests.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "cluster.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "cluster.md"
 
 
 @pytest.fixture(scope="module")

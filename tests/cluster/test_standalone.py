@@ -1,4 +1,4 @@
-"""The syphon on a standalone cluster of Spark, as docs/cluster.md describes it."""
+"""The syphon on a standalone cluster of Spark, as docs/how-to/cluster.md describes it."""
 
 from collections.abc import Iterator
 

@@ -132,7 +132,7 @@ def sends_in(folder: Path, pid: int) -> int:
 
 def gunicorn_configuration() -> str:
     """Return the example of a gunicorn configuration in the docs."""
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "operations.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(# gunicorn\.conf\.py\n.+?)```", page, re.DOTALL)
     return str(example)
 

@@ -186,7 +186,7 @@ with pairbus.pair_namespace(client, options):
 
 
 def test_example_of_the_docs_has_valid_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "console.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "console.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(# Senders that report.+?)```", page, re.DOTALL)
     monkeypatch.setenv("ORDERS_SECONDARY", "Endpoint=sb://two/")
     monkeypatch.setenv("PAIRBUS_CONSOLE_TOKEN", TOKEN)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.rule("S5", "
 
 KB = 1024
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
-GUARANTEES = Path(__file__).resolve().parents[2] / "docs" / "guarantees.md"
+GUARANTEES = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "guarantees.md"
 
 
 async def send_list(sender: Any) -> None:
@@ -302,7 +302,7 @@ async def test_error_of_the_sdk_is_raised_unchanged_before_the_failover(make: Ma
 
 
 def example() -> str:
-    """Return the example of docs/guarantees.md."""
+    """Return the example of docs/explanation/guarantees.md."""
     (text,) = re.findall(r"```python\n(.*?)```", GUARANTEES.read_text(encoding="utf-8"), re.DOTALL)
     return str(text)
 

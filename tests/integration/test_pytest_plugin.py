@@ -129,7 +129,7 @@ def test_installed_plugin_provides_fixtures_and_marks(tmp_path: Path) -> None:
 
 
 def test_tests_of_the_example_and_of_the_documentation_pass(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "testing.md").read_text(encoding="utf-8")
     documented = tmp_path / "test_documented.py"
     documented.write_text(first_example(page))
     (tmp_path / "short_sleeps.py").write_text(SHORT_SLEEPS)

@@ -401,7 +401,9 @@ def test_dead_letters_need_no_spark():
 
 
 def test_example_of_the_documentation_works(capsys: pytest.CaptureFixture[str]):
-    text = (Path(__file__).parents[2] / "docs" / "dead-letters.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "dead-letters.md").read_text(
+        encoding="utf-8"
+    )
     _, _, example = text.partition("```python\n")
     with LocalNamespace("example") as namespace:
         namespace.create_queue("orders")

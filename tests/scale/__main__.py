@@ -1,4 +1,4 @@
-"""`python -m tests.scale [--processes 1000]`: simulate the outages of docs/scale.md."""
+"""`python -m tests.scale [--processes 1000]`: simulate the outages of docs/explanation/scale.md."""
 
 import argparse
 import json

@@ -1,5 +1,5 @@
 """Deterministic simulation: the real code in one process, under virtual time, with a seed.
 
-docs/simulation.md describes it. `tests.simulation.standard_library` must be installed before
-anything of pairbus is imported; `tests.simulation.__main__` does so.
+docs/explanation/simulation.md describes it. `tests.simulation.standard_library` must be installed
+before anything of pairbus is imported; `tests.simulation.__main__` does so.
 """

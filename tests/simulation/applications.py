@@ -28,7 +28,7 @@ from tests.simulation.world import World
 
 MAX_TRIES = 60
 TOLERANCE_S = 1.0
-"""A call may take this much longer than its timeout (docs/guarantees.md)."""
+"""A call may take this much longer than its timeout (docs/explanation/guarantees.md)."""
 SLACK = 24
 """Bytes that are left in a batch that was filled, for the longer encodings of sizes."""
 

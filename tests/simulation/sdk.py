@@ -4,7 +4,7 @@ They speak AMQP to the emulator over the simulated network, with pairbus's own c
 SDK they have: a connection for each sender, opened by the first call; retries with growing pauses;
 no time limit for the handshake or for an answer; a send that is answered with *released* never
 returns; a link that ends during a send gives a connection error of unknown kind; errors by the
-tables of docs/failures.md. Messages, batches and exceptions are those of the real SDK.
+tables of docs/reference/failures.md. Messages, batches and exceptions are those of the real SDK.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Simulated outages: no promise is broken, and a seed determines every byte of a run.
 
-`python -m tests.simulation --seed N` prints the story of a seed. docs/simulation.md has the rest.
+`python -m tests.simulation --seed N` prints the story of a seed. docs/explanation/simulation.md
+has the rest.
 """
 
 import json

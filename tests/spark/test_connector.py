@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(600)
 FORMAT = "servicebus"
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "connector" / "demo.py"
-PAGE = (ROOT / "docs" / "connector.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "connector.md").read_text()
 HOST = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=k"
 
 

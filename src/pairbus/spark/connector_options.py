@@ -1,4 +1,4 @@
-"""Options of `format("servicebus")`. They are described in docs/connector.md."""
+"""Options of `format("servicebus")`. They are described in docs/reference/connector.md."""
 
 import os
 from collections.abc import Mapping

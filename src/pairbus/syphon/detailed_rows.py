@@ -20,7 +20,7 @@ DETAILED_SCHEMA = (
     f"{BACKLOG_SCHEMA}, sequence_number long, message_id string, "
     "subject string, content_type string, application_properties map<string,string>"
 )
-"""The columns that a transformation sees. docs/syphon.md describes them."""
+"""The columns that a transformation sees. docs/reference/columns.md describes them."""
 
 
 class DetailedMessage(NamedTuple):

@@ -1,1 +1,4 @@
-"""Metrics and traces through the API of OpenTelemetry, which is optional. docs/telemetry.md."""
+"""Metrics and traces through the API of OpenTelemetry, which is optional.
+
+docs/reference/telemetry.md describes them.
+"""

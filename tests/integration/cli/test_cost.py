@@ -35,7 +35,7 @@ from tests.integration.encoded_messages import sized
 from tests.unit.cost.price_list import PRICE_LIST
 
 ROOT = Path(__file__).parents[3]
-DOCS = ROOT / "docs" / "cost.md"
+DOCS = ROOT / "docs" / "explanation" / "cost.md"
 EXAMPLE = "--backlog-queues 10 --clients 4 --entities 3 --rate 100 --size 1024 --outage 2h"
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/failures.md say what the code decides."""
+"""The tables of docs/reference/failures.md say what the code decides."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ from pairbus.pairing.failures import (
     classify_failure,
 )
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "failures.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "failures.md"
 KINDS = {kind.value: kind for kind in FailureKind}
 BACKLOG = {
     "pulled": BacklogFailure.QUEUE_UNAVAILABLE,
