@@ -26,7 +26,7 @@ test: setup-test ## Run all tests; ARGS="tests/unit -k flow" selects some
 ifdef ARGS
 	@$(PY) -m pytest $(ARGS)
 else
-	@$(PY) -m pytest -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder --durations 25 $(addprefix --ignore ,$(DEADLINES))
+	@$(PY) -m pytest -m "not soak" -n 6 --dist loadfile --no-loadscope-reorder --durations 25 $(addprefix --ignore ,$(DEADLINES))
 	@$(PY) -m pytest -n 9 --dist worksteal $(DEADLINES)
 endif
 

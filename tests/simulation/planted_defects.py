@@ -107,8 +107,8 @@ MUTANTS = {
     ),
     "peek at one backlog queue only": Mutant(
         "pairing/recovery.py",
-        "    for queue in pairing.rotation.queues:\n",
-        "    for queue in pairing.rotation.queues[:1]:\n",
+        "BacklogPeeks(pairing.rotation.queues, ",
+        "BacklogPeeks(pairing.rotation.queues[:1], ",
     ),
     "let a session move to another backlog queue": Mutant(
         "pairing/backlog_state.py",

@@ -177,12 +177,12 @@ def test_tables_fit_a_terminal_and_nothing_is_cut(columns: int) -> None:
 
 
 def test_large_numbers_are_never_cut() -> None:
-    large = "--rate 5000 --size 200000 --outage 20d --clients 300 --entities 50"
-    arguments = f"{large} --failback after-drain --drain-rate 9000"
+    large = "--rate 250000 --size 200000 --outage 20d --clients 300 --entities 50"
+    arguments = f"{large} --failback after-drain --drain-rate 450000"
     with Terminal(80, *forecast_command(arguments)) as terminal:
         assert terminal.exit_status() == 0
 
-    assert "14,605,845,285,000" in terminal.text
+    assert "17,504,465,295,000" in terminal.text
     assert "…" not in terminal.text
 
 
