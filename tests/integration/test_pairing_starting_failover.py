@@ -595,6 +595,16 @@ async def test_retries_of_the_sdk_are_made_first(make: Make) -> None:
 # Waits that say nothing about the primary, and waits without a socket.
 
 
+async def acquire_lock(pair: Pair, sender: Any) -> Any:
+    """Keep the calls of a sender waiting until the lock is released. Return the lock."""
+    lock = pair.inner(sender)._links.lock
+    if pair.sync:
+        lock.acquire()
+    else:
+        await lock.acquire()
+    return lock
+
+
 @pytest.mark.rule("S2a", "S3")
 @pytest.mark.parametrize("interval", [timedelta(), MINUTE])
 async def test_waiting_for_other_calls_of_a_sender_starts_no_failover(
@@ -603,11 +613,7 @@ async def test_waiting_for_other_calls_of_a_sender_starts_no_failover(
     pair = await make(failover_interval=interval)
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
-    lock = pair.inner(sender)._links.lock
-    if pair.sync:
-        lock.acquire()
-    else:
-        await lock.acquire()
+    lock = await acquire_lock(pair, sender)
     try:
         error = await error_of(sender.send_messages(message(), timeout=0.2))
         assert type(error) is SenderInUse
@@ -625,11 +631,7 @@ async def test_call_whose_turn_comes_too_late_starts_no_failover(make: Make) -> 
     pair = await make(failover_interval=MINUTE)
     queue = pair.queue()
     (sender,) = await pair.entered(queue)
-    lock = pair.inner(sender)._links.lock
-    if pair.sync:
-        lock.acquire()
-    else:
-        await lock.acquire()
+    lock = await acquire_lock(pair, sender)
     try:
         call = asyncio.create_task(error_of(sender.send_messages(message(), timeout=0.5)))
         await asyncio.sleep(0.45)

@@ -11,26 +11,15 @@ from pairbus.emulator.storage.message_groups import MAX_BYTES, MAX_MESSAGES, MIN
 from pairbus.emulator.storage.store import Store
 from pairbus.emulator.storage.stored_message import StoredMessage
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED
-from tests.unit.emulator.entities.harness import crash
+from tests.unit.emulator.entities.harness import crash, stored_message
 
 QUEUE = 4
 
 
 def new_message(sequence: int, **changes: Any) -> StoredMessage:
-    values: dict[str, Any] = {
-        "state": ACTIVE,
-        "enqueued_ms": 1,
-        "expires_ms": None,
-        "due_ms": None,
-        "deliveries": 0,
-        "session": None,
-        "size": 10 + sequence % 7,
-        "header": b"header",
-        "annotation_count": 2,
-        "annotations": b"annotations",
-        "rest": b"rest" * (sequence % 5),
-    }
-    return StoredMessage(sequence, **values | changes)
+    """Return a message whose size and bytes differ from those of its neighbours."""
+    differences = {"size": 10 + sequence % 7, "rest": b"rest" * (sequence % 5)}
+    return stored_message(sequence, **differences | changes)
 
 
 def new_messages(count: int, **changes: Any) -> list[StoredMessage]:

@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from pairbus.emulator.storage.stored_message import MAX_SEQUENCE, StoredMessage
 from pairbus.errors import StateError
 from pairbus.servicebus.message_states import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.emulator.entities.harness import crash
+from tests.unit.emulator.entities.harness import stored_message as stored
 
 
 @pytest.fixture
@@ -26,23 +26,6 @@ def path(tmp_path: Path) -> Path:
 def store(path: Path) -> Iterator[Store]:
     with Store(path) as opened:
         yield opened
-
-
-def stored(sequence: int, **changes: Any) -> StoredMessage:
-    values: dict[str, Any] = {
-        "state": ACTIVE,
-        "enqueued_ms": 1,
-        "expires_ms": None,
-        "due_ms": None,
-        "deliveries": 0,
-        "session": None,
-        "size": 10,
-        "header": b"header",
-        "annotation_count": 2,
-        "annotations": b"annotations",
-        "rest": b"rest",
-    }
-    return StoredMessage(sequence, **values | changes)
 
 
 def sequences(messages: list[StoredMessage]) -> list[int]:

@@ -18,6 +18,7 @@ from pairbus.emulator.entities.registry import EntityRegistry
 from pairbus.emulator.filters.rules import Rule
 from pairbus.emulator.storage.store import Store
 from pairbus.emulator.storage.stored_message import StoredMessage
+from pairbus.servicebus.message_states import ACTIVE
 
 SCHEDULED_ENQUEUE_TIME = Symbol("x-opt-scheduled-enqueue-time")
 
@@ -45,6 +46,24 @@ def payload(
 
 def message(body: str = "", **settings: Any) -> IncomingMessage:
     return parse_message(payload(body, **settings))
+
+
+def stored_message(sequence: int, **changes: Any) -> StoredMessage:
+    """Return an active message for a store."""
+    values: dict[str, Any] = {
+        "state": ACTIVE,
+        "enqueued_ms": 1,
+        "expires_ms": None,
+        "due_ms": None,
+        "deliveries": 0,
+        "session": None,
+        "size": 10,
+        "header": b"header",
+        "annotation_count": 2,
+        "annotations": b"annotations",
+        "rest": b"rest",
+    }
+    return StoredMessage(sequence, **values | changes)
 
 
 def crash(store: Store) -> None:
