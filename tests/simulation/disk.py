@@ -1,8 +1,8 @@
 """The disk of a namespace: SQLite in memory, with the durability that the code asks for.
 
-A crash loses what was not committed. If the code does not ask SQLite to sync each commit
-(`PRAGMA synchronous = FULL`), a crash also loses commits since the last sync. A commit can fail
-with an unknown outcome, and a write because the disk is full.
+A crash loses what was not committed, and also the last commits if the code did not ask SQLite to
+sync them (`PRAGMA synchronous = FULL`). A synced commit syncs all commits before it. A commit can
+fail with an unknown outcome, and a write because the disk is full.
 """
 
 import sqlite3
@@ -23,17 +23,17 @@ class SimulatedDisk:
         self.full = False
         self.commits = 0
         self._random = random
-        self._durable: bytes | None = None
-        """The content after the last sync, if it is not that of the connection."""
+        self._synced: bytes | None = None
+        """The content after the last sync, if there were commits since then."""
         self._connection: sqlite3.Connection | None = None
-        self._synced = True
 
     def connect(self, path: object, **options: Any) -> "SimulatedConnection":
         """Open the file, in the place of `sqlite3.connect`."""
         if self._connection is None:
             self._connection = sqlite3.connect(":memory:", **options)
-            if self._durable is not None:
-                self._connection.deserialize(self._durable)
+            if self._synced is not None:
+                self._connection.deserialize(self._synced)
+                self._synced = None
         return SimulatedConnection(self, self._connection)
 
     def crash(self) -> None:
@@ -43,21 +43,20 @@ class SimulatedDisk:
             return
         if connection.in_transaction:
             connection.rollback()
-        if not self._synced:
+        if self._synced is not None:
             connection.close()
             self._connection = None
 
     # Called by the connection.
 
-    def is_synced(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the code asked for a sync at each commit."""
-        return bool(connection.execute("PRAGMA synchronous").fetchone()[0] >= FULL)
+    def begin(self, connection: sqlite3.Connection, *, syncs: bool) -> None:
+        """Keep the content if the transaction that begins is the first without a sync."""
+        if not syncs and self._synced is None:
+            self._synced = connection.serialize()
 
-    def opened(self, connection: sqlite3.Connection) -> None:
-        """Take note of the settings of the code, before its first transaction."""
-        self._synced = self.is_synced(connection)
-        if not self._synced:  # a crash returns to this state
-            self._durable = connection.serialize()
+    def committed(self, *, syncs: bool) -> None:
+        if syncs:
+            self._synced = None
 
     def fails_now(self) -> bool:
         if self.fail_commits > 0:
@@ -75,22 +74,33 @@ class SimulatedConnection:
     def __init__(self, disk: SimulatedDisk, connection: sqlite3.Connection) -> None:
         self._disk = disk
         self._connection = connection
-        self._has_started = False
+        self._syncs: bool | None = None
+        """Whether the code asked for a sync of each commit, as far as is known."""
 
     def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
-        disk = self._disk
+        disk, connection = self._disk, self._connection
         if statement == "COMMIT":
             disk.commits += 1
-            if disk.fails_now():
-                if disk.is_committed_nevertheless():
-                    self._connection.execute(statement)
+            fails = disk.fails_now()
+            if not fails or disk.is_committed_nevertheless():
+                cursor = connection.execute(statement)
+                disk.committed(syncs=self._asks_for_sync())
+            if fails:
                 raise sqlite3.OperationalError("disk I/O error")
-        elif statement.startswith("BEGIN") and not self._has_started:
-            self._has_started = True
-            disk.opened(self._connection)
+            return cursor
+        if statement.startswith("BEGIN"):
+            disk.begin(connection, syncs=self._asks_for_sync())
+        elif statement.startswith("PRAGMA synchronous"):
+            self._syncs = None
         elif disk.full and statement.startswith("INSERT"):
             raise sqlite3.OperationalError("database or disk is full")
-        return self._connection.execute(statement, values)
+        return connection.execute(statement, values)
+
+    def _asks_for_sync(self) -> bool:
+        if self._syncs is None:
+            (level,) = self._connection.execute("PRAGMA synchronous").fetchone()
+            self._syncs = level >= FULL
+        return self._syncs
 
     def executemany(self, statement: str, rows: Any) -> sqlite3.Cursor:
         if self._disk.full and statement.startswith("INSERT"):
