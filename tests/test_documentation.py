@@ -124,7 +124,13 @@ def test_commands_have_options_that_exist(block: Block):
 
 
 @of_language("bash")
-def test_commands_run(block: Block, environment: dict[str, str]):
+def test_commands_run(
+    block: Block,
+    environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(tmp_path)  # commands may write files
     commands = pairbus_commands(block.code)
     assert commands, f"{block.place} has no command of pairbus. Mark it: <!-- not run: … -->"
     for words in commands:
