@@ -14,7 +14,7 @@ NEEDS_JAVA := tests/integration/cli/test_configuration.py::test_drill_uses_a_pai
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core test-tiers soak simulate lint format wheel sbom images release-check bench instructions performance docs rules fuzz sdk-suite clean setup-core setup-demo setup-test
+.PHONY: help demo test test-core test-tiers soak simulate lint format wheel sbom images tutorial release-check bench instructions performance docs rules fuzz sdk-suite clean setup-core setup-demo setup-test
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ sbom: setup-demo ## Write the software bill of materials of the wheel to dist/
 
 images: setup-test ## Build and run the images of deploy/, and build its manifests (as root, after make wheel)
 	@$(PY) -m scripts.images
+
+tutorial: setup-test ## Follow the tutorial in an empty Debian (as root, after make wheel; ARGS=trixie)
+	@$(PY) -m scripts.tutorial $(ARGS)
 
 release-check: setup-demo ## Check that TAG=v0.2.0 is the version of the package, with a date in CHANGELOG.md
 	@$(PY) -m scripts.release_check "$(TAG)"
