@@ -31,7 +31,7 @@ def install_hint(error: ModuleNotFoundError, extra: str | None = None) -> str | 
     module = (error.name or "").partition(".")[0]
     if module == "pairbus":
         return None
-    java = ", and install Java 17" if EXTRAS.get(module) == "spark" else ""
+    java = ", and install Java 17 or 21" if EXTRAS.get(module) == "spark" else ""
     extra = extra or EXTRAS.get(module, "all")
     return f"the package {module}. Run: pip install 'pairbus[{extra}]'{java}"
 

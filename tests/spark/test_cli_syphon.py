@@ -89,7 +89,10 @@ def test_missing_java_is_an_error(tmp_path: Path) -> None:
 
     assert (result.returncode, result.stderr) == (
         1,
-        "Spark needs Java 17, which was not found on the PATH. Install it, or set JAVA_HOME.\n",
+        (
+            "Spark needs Java 17 or 21, which was not found on the PATH. Install it, or set "
+            "JAVA_HOME.\n"
+        ),
     )
 
 

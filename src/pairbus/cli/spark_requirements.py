@@ -48,7 +48,7 @@ def java_problem() -> str | None:
     if java is None or shutil.which(java) is None:
         where = f"in JAVA_HOME ({home})" if home else "on the PATH"
         return (
-            f"Spark needs Java {MIN_JAVA}, which was not found {where}. Install it, or set "
+            f"Spark needs Java {MIN_JAVA} or 21, which was not found {where}. Install it, or set "
             "JAVA_HOME."
         )
     try:
@@ -56,10 +56,10 @@ def java_problem() -> str | None:
             [java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        return f"Spark needs Java {MIN_JAVA}, and {java} cannot be run: {exc}. Set JAVA_HOME."
+        return f"Spark needs Java {MIN_JAVA} or 21, and {java} cannot be run: {exc}. Set JAVA_HOME."
     version = java_version(result.stderr + result.stdout)
     if version is not None and version < MIN_JAVA:
-        return f"Spark needs Java {MIN_JAVA}, and {java} is Java {version}. Set JAVA_HOME."
+        return f"Spark needs Java {MIN_JAVA} or 21, and {java} is Java {version}. Set JAVA_HOME."
     return None
 
 

@@ -83,8 +83,8 @@ def syphon(
         typer.Option(
             metavar="CONDITION",
             help='Move only messages for which this SQL expression is true, such as "destination '
-            "= 'orders' AND subject LIKE 'new%'\". docs/reference/columns.md lists the columns. "
-            "Other messages stay in the backlog.",
+            "= 'orders' AND subject LIKE 'new%'\". The page Columns of the documentation lists the "
+            "columns. Other messages stay in the backlog.",
         ),
     ] = None,
     max_rate: Annotated[
@@ -102,7 +102,7 @@ def syphon(
         str | None,
         typer.Option(
             metavar="[parquet|orc|json|csv]",
-            help="Format of the --archive. docs/how-to/syphon.md tells how to get others.",
+            help="Format of the --archive. Others need a query that follows the archive.",
             show_default="parquet",
         ),
     ] = None,

@@ -145,7 +145,8 @@ def syphon_options(
         from pairbus.syphon.query import Syphon  # noqa: F401  fails now if Spark is missing
     except ImportError as exc:
         raise ConfigurationError(
-            f"enable_syphon needs Spark and Java 17. Run: pip install 'pairbus[spark]' ({exc})"
+            "enable_syphon needs Spark and Java 17 or 21. Run: pip install 'pairbus[spark]' "
+            f"({exc})"
         ) from exc
     given: object = options.syphon_options
     if given is None:

@@ -108,7 +108,7 @@ class SyphonOptions:
             raise ConfigurationError(
                 f"archive_format must be one of {', '.join(get_args(ArchiveFormat))}, not "
                 f"{self.archive_format!r}. For another format of Spark, let a query follow the "
-                "archive; docs/how-to/syphon.md has an example."
+                "archive with `readStream`."
             )
         if self.max_rate is not None and not self.max_rate > 0:
             raise ConfigurationError(f"max_rate must be above 0, not {self.max_rate}.")

@@ -28,8 +28,8 @@ def test_java_home_without_java_is_a_problem(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     assert java_problem() == (
-        f"Spark needs Java 17, which was not found in JAVA_HOME ({tmp_path}). Install it, or set "
-        "JAVA_HOME."
+        f"Spark needs Java 17 or 21, which was not found in JAVA_HOME ({tmp_path}). Install it, or "
+        "set JAVA_HOME."
     )
 
 
@@ -40,14 +40,14 @@ def test_old_java_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    assert java_problem() == f"Spark needs Java 17, and {java} is Java 11. Set JAVA_HOME."
+    assert java_problem() == f"Spark needs Java 17 or 21, and {java} is Java 11. Set JAVA_HOME."
 
 
 def test_drill_without_java_does_not_start(tmp_path: Path) -> None:
     result = run_here("drill", "--folder", str(tmp_path / "drill"), JAVA_HOME=str(tmp_path))
 
     assert result.exit_code == 1
-    assert "Spark needs Java 17" in result.stderr
+    assert "Spark needs Java 17 or 21" in result.stderr
     assert not (tmp_path / "drill").exists()
 
 
