@@ -15,7 +15,6 @@ from pairbus.amqp.sections import Message as AmqpMessage
 from pairbus.errors import MessageTooLargeForBacklog, ReservedProperty
 from pairbus.pairing.sdk import (
     CONTEXT_TEXTS,
-    BatchEncoder,
     LinkLimits,
     batch_settings,
     encode,
@@ -25,6 +24,7 @@ from pairbus.pairing.sdk import (
     members,
     with_new_id,
 )
+from pairbus.pairing.sdk_payloads import BatchEncoder
 from pairbus.servicebus.limits import MAX_HEADER_SIZE, MAX_MESSAGE_SIZE_STANDARD
 from pairbus.transfer import RESERVED_NAMES, reserved_name, to_backlog
 

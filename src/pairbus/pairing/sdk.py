@@ -36,7 +36,6 @@ try:
         TraceAttributes,
         trace_message,
     )
-    from azure.servicebus._pyamqp._encode import encode_payload
     from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 except ImportError as exc:
     raise ImportError(
@@ -68,7 +67,6 @@ def require(owner: Any, *names: str) -> None:
 
 
 require(PyamqpTransport, "to_outgoing_amqp_message", "encode_message")
-require(PyamqpTransport, "get_message_encoded_size", "add_batch")
 for _sender_class in (ServiceBusSender, azure.servicebus.aio.ServiceBusSender):
     require(_sender_class, "_open", "_create_handler")
 require(ServiceBusMessage(None), "_message", "_raw_amqp_message")
@@ -232,36 +230,6 @@ def batch_settings(batch: ServiceBusMessageBatch) -> dict[str, Any]:
         "amqp_transport": batch._amqp_transport,
         "tracing_attributes": batch._tracing_attributes,
     }
-
-
-class BatchEncoder(PyamqpTransport):
-    """Adds messages to a batch, and encodes each of them once. The SDK encodes a message twice,
-    first to learn its size."""
-
-    def __init__(self) -> None:
-        self._message: Any = None
-        self._encoded = b""
-
-    def add(self, batch: ServiceBusMessageBatch, message: Any) -> None:
-        """Add a message, as `ServiceBusMessageBatch.add_message` does."""
-        # A sender of the SDK that finds another transport than its own builds another batch.
-        transport_of_sender = batch._amqp_transport
-        batch._amqp_transport = self
-        try:
-            ServiceBusMessageBatch.add_message(batch, message)
-        finally:
-            batch._amqp_transport = transport_of_sender
-
-    def get_message_encoded_size(self, message: Any) -> int:  # type: ignore[override]
-        """Encode a message, and return its size."""
-        self._message = message
-        self._encoded = encode_payload(bytearray(), message)
-        return len(self._encoded)
-
-    def add_batch(self, batch: Any, holder: Any) -> None:  # type: ignore[override]
-        """Add the message whose size was asked for."""
-        assert holder._message is self._message
-        batch._message[DATA_SECTION].append(self._encoded)
 
 
 # Errors.

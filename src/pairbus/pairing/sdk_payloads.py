@@ -1,5 +1,5 @@
-"""Sends of messages that are encoded already, and frames that are encoded once. Uses private names
-of the SDK, like `pairing.sdk`.
+"""Sends of messages that are encoded already, and messages of batches and frames that are encoded
+once. Uses private names of the SDK, like `pairing.sdk`.
 
 The SDK encodes each message itself. Encoded messages pass through it in a message without sections,
 for which the SDK encodes nothing; the session of the link then gets their bytes.
@@ -11,18 +11,21 @@ from typing import Any
 from azure.servicebus import ServiceBusMessageBatch, __version__
 
 from pairbus.amqp.batch import BATCH_FORMAT, make_batch
-from pairbus.pairing.sdk import require
+from pairbus.pairing.sdk import DATA_SECTION, require
 
 try:
+    from azure.servicebus._pyamqp._encode import encode_payload
     from azure.servicebus._pyamqp.constants import SessionState, SessionTransferState
     from azure.servicebus._pyamqp.message import BatchMessage
     from azure.servicebus._pyamqp.performatives import TransferFrame
+    from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 except ImportError as exc:
     raise ImportError(
         f"azure-servicebus {__version__} is not supported by this version of pairbus: {exc}. "
         "Install a supported version of azure-servicebus."
     ) from exc
 
+require(PyamqpTransport, "get_message_encoded_size", "add_batch")
 require(ServiceBusMessageBatch(), "_amqp_transport", "_message", "_messages", "_count")
 
 _NO_SECTIONS = (None,) * len(BatchMessage._fields)
@@ -30,6 +33,36 @@ _MAX_FRAME_OVERHEAD = 256
 """More than the size of a transfer frame without its payload: all of its fields are short."""
 # Module constants for the hot path: Python 3.11 is slow to look up members of an enum.
 _MAPPED, _OKAY = SessionState.MAPPED, SessionTransferState.OKAY
+
+
+class BatchEncoder(PyamqpTransport):
+    """Adds messages to a batch, and encodes each of them once. The SDK encodes a message twice,
+    first to learn its size."""
+
+    def __init__(self) -> None:
+        self._message: Any = None
+        self._encoded = b""
+
+    def add(self, batch: ServiceBusMessageBatch, message: Any) -> None:
+        """Add a message, as `ServiceBusMessageBatch.add_message` does."""
+        # A sender of the SDK that finds another transport than its own builds another batch.
+        transport_of_sender = batch._amqp_transport
+        batch._amqp_transport = self
+        try:
+            ServiceBusMessageBatch.add_message(batch, message)
+        finally:
+            batch._amqp_transport = transport_of_sender
+
+    def get_message_encoded_size(self, message: Any) -> int:  # type: ignore[override]
+        """Encode a message, and return its size."""
+        self._message = message
+        self._encoded = encode_payload(bytearray(), message)
+        return len(self._encoded)
+
+    def add_batch(self, batch: Any, holder: Any) -> None:  # type: ignore[override]
+        """Add the message whose size was asked for."""
+        assert holder._message is self._message
+        batch._message[DATA_SECTION].append(self._encoded)
 
 
 class EncodedMessage(tuple[None, ...]):  # noqa: SLOT001  the SDK takes the format from an attribute
