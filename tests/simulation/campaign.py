@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +44,32 @@ class Summary:
 
     def add(self, run: dict[str, Any]) -> None:
         self.runs += 1
-        for name in (
-            "steps",
-            "virtual_s",
-            "cpu_s",
-            "messages",
-            "acknowledged",
-            "outages",
-            "failovers",
-        ):
+        for name in SUMS:
             setattr(self, name, getattr(self, name) + run[name])
         self.runs_with_outage += run["outages"] > 0
         self.faults.update(run["faults"])
-        for kind, state, count in run["coverage"]:
-            self.coverage[kind, state] += count
+        for kind, state, number in run["coverage"]:
+            self.coverage[kind, state] += number
         if run["violations"]:
             self.violations[run["seed"]] = run["violations"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the sums as JSON. Those of several campaigns can be added up."""
+        return {
+            "runs": self.runs,
+            "runs_with_outage": self.runs_with_outage,
+            "outages": self.outages,
+            "failovers": self.failovers,
+            "steps": self.steps,
+            "virtual_hours": round(self.virtual_s / 3600, 2),
+            "cpu_s": round(self.cpu_s, 1),
+            "messages": self.messages,
+            "acknowledged": self.acknowledged,
+            "faults": dict(sorted(self.faults.items())),
+            "violations": {
+                str(seed): violations for seed, violations in sorted(self.violations.items())
+            },
+        }
 
     def text(self) -> str:
         lines = [
@@ -71,9 +82,9 @@ class Summary:
             "",
             f"{'faults':<28} {'count':>8}  " + " ".join(f"{state:>9}" for state in STATES),
         ]
-        for kind, count in sorted(self.faults.items()):
+        for kind, number in sorted(self.faults.items()):
             cells = " ".join(f"{self.coverage[kind, state]:>9,}" for state in STATES)
-            lines.append(f"{kind:<28} {count:>8,}  {cells}")
+            lines.append(f"{kind:<28} {number:>8,}  {cells}")
         missing = [
             f"{kind} while {state}"
             for kind in FAULT_KINDS
@@ -88,6 +99,29 @@ class Summary:
             lines += [f"seed {seed}: {violation}" for violation in violations]
         lines.append(f"{len(self.violations)} runs broke a promise")
         return "\n".join(lines)
+
+
+def first_missing(first: int, done: set[int]) -> int:
+    """Return the first seed that was not run. Processes differ in speed, so some after it may have
+    been run."""
+    return next(seed for seed in count(first) if seed not in done)
+
+
+def append_summary(file: Path, summary: Summary, first: int, seeds: int) -> None:
+    """Append a line of JSON for a campaign to a file. `seeds` is the number that was asked for."""
+    line = {"commit": _commit(), "first": first, "seeds": seeds, **summary.to_json()}
+    with file.open("a") as output:
+        output.write(json.dumps(line) + "\n")
+
+
+def _commit() -> str:
+    """Return the commit that is checked out, with a `+` if files were changed since."""
+    commands = ("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "-uno")
+    commit, changes = (
+        subprocess.run(["git", *command], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        for command in commands
+    )
+    return commit.stdout.strip() + ("+" if changes.stdout.strip() else "")
 
 
 def worker(*arguments: object, root: Path = ROOT) -> "subprocess.Popen[str]":
@@ -115,11 +149,11 @@ def stop(process: "subprocess.Popen[str]") -> None:
 
 
 def run_seeds(
-    first: int, count: int, processes: int, *, biased: bool = False
+    first: int, seeds: int, processes: int, *, biased: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Run seeds from `first` on in some processes, and yield the result of each run. With `biased`
     some of them are replaced by alternatives with faults that were rare so far."""
-    last, command = first + count, "biased" if biased else "range"
+    last, command = first + seeds, "biased" if biased else "range"
     workers = [worker(command, first + index, last, processes) for index in range(processes)]
     try:
         with selectors.DefaultSelector() as selector:
