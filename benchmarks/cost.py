@@ -282,10 +282,11 @@ def spark_actions() -> Callable[[dict[str, Any]], Any]:
     from pairbus.cost.report.aggregates import sum_by_day
     from pairbus.cost.report.files import HadoopFiles, find_input
     from pairbus.cost.report.rows import LedgerRows, read_lines, valid_rows
-    from pairbus.spark.sessions import create_session
+    from pairbus.cost.report.run import report_session
+    from pairbus.spark.sessions import Workload, create_session
 
-    spark = create_session(None, "pairbus-bench", fast_start=False)
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark = create_session(None, "pairbus-bench", workload=Workload.QUERIES)
+    spark = report_session(spark, "UTC")
     spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
 
     def execute(command: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ import pyspark
 import pytest
 
 from pairbus.spark.class_archive import VARIABLES, archive_options, is_whole
+from pairbus.usage.ledger import Ledger
 from tests.waiting import wait_until
 
 SPARK = Path(pyspark.__file__).parent
@@ -52,10 +53,11 @@ def test_second_java_maps_the_classes_of_the_first(
     assert f"{loaded}shared objects file (top)" in start_java(home, tmp_path / "second")
 
 
-def start_spark(cache: Path) -> str:
+def run_python(cache: Path, *arguments: str) -> str:
+    """Run Python with an empty cache folder, and return the output."""
     variables = {name: text for name, text in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
     run = subprocess.run(
-        [sys.executable, "-c", START_SPARK],
+        [sys.executable, *arguments],
         env={**variables, "XDG_CACHE_HOME": str(cache)},
         check=True,
         capture_output=True,
@@ -64,16 +66,29 @@ def start_spark(cache: Path) -> str:
     return run.stdout
 
 
+def has_whole_draft(cache: Path) -> bool:
+    """Java writes the file when it ends, which may be after Python."""
+    return any(is_whole(draft) for draft in cache.rglob("classes-*.draft"))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_second_start_of_spark_maps_the_classes_of_the_first(tmp_path: Path) -> None:
-    assert "maps False" in start_spark(tmp_path)
+    assert "maps False" in run_python(tmp_path, "-c", START_SPARK)
+    wait_until(lambda: has_whole_draft(tmp_path), "the archive of the first JVM")
 
-    def is_written() -> bool:  # Java writes the file when it ends, which may be after Python
-        return any(is_whole(draft) for draft in tmp_path.rglob("classes-streams-*.draft"))
-
-    wait_until(is_written, "the archive of the first JVM")
-
-    assert "maps True" in start_spark(tmp_path)
+    assert "maps True" in run_python(tmp_path, "-c", START_SPARK)
     (archive,) = tmp_path.rglob("classes-streams-*.jsa")
     assert archive.stat().st_size > 10_000_000
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_report_does_not_wait_for_the_archive(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger", writer="pairing"):
+        pass
+
+    run_python(tmp_path, "-m", "pairbus", "cost", "report", str(tmp_path / "ledger"))
+
+    assert not has_whole_draft(tmp_path)
+    wait_until(lambda: has_whole_draft(tmp_path), "the archive")

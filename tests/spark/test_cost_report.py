@@ -19,7 +19,9 @@ from pairbus.cost.page import render_page
 from pairbus.cost.plots import backlog_depths
 from pairbus.cost.prices import Tier, read_prices
 from pairbus.cost.report import Report, aggregates, condensed, report
+from pairbus.cost.report import run as run_of_report
 from pairbus.cost.report.result import MAX_ROWS
+from pairbus.cost.report.run import report_session
 from pairbus.errors import ConfigurationError
 from pairbus.usage.ledger import Ledger
 from pairbus.usage.operations import OperationKind, Purpose
@@ -327,6 +329,35 @@ def test_copies_of_a_file_are_counted_once_also_as_parquet(
     assert with_longer.total.operations == 111
     assert len(with_longer.copies) == 2
     assert not any(result.problems for result in (first, with_copies, with_longer))
+
+
+@pytest.mark.rule("C4")
+@pytest.mark.parametrize("is_small", [True, False])
+def test_code_is_generated_for_large_ledgers_only(
+    session: SparkSession,
+    berlin: Report,
+    ledgers: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_small: bool,
+) -> None:
+    report_sessions: list[SparkSession] = []
+
+    def make_and_keep(*arguments: Any) -> SparkSession:
+        report_sessions.append(report_session(*arguments))
+        return report_sessions[-1]
+
+    monkeypatch.setattr(run_of_report, "report_session", make_and_keep)
+    monkeypatch.setattr(run_of_report, "MAX_SMALL_BYTES", 10**6 if is_small else 1)
+    result = report(session, [ledgers], PRICES, timezone="Europe/Berlin")
+
+    setting = "spark.sql.codegen.wholeStage"
+    assert [each.conf.get(setting) for each in report_sessions] == [str(not is_small).lower()]
+    assert session.conf.get(setting) == "true"
+    # Not the costs, which are rounded differently if rows are added up in another order.
+    assert operations(result, "by_entity") == operations(berlin, "by_entity")
+    assert operations(result, "by_day") == operations(berlin, "by_day")
+    assert result.cost == berlin.cost
 
 
 @pytest.mark.rule("C4")

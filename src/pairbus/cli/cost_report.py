@@ -1,5 +1,6 @@
 """`pairbus cost report`: the cost of a pairing, from its ledgers."""
 
+import contextlib
 import os
 import re
 import tempfile
@@ -117,15 +118,29 @@ def report(
 
 
 def missing_paths(paths: list[str]) -> list[str]:
-    """Return the paths that do not exist for certain: those on this machine that are no glob
-    pattern. Paths without a scheme are elsewhere if Hadoop is configured here."""
-    if os.environ.get("HADOOP_CONF_DIR"):
-        return []
-    return [
-        path
-        for path in paths
-        if not re.search(r"[*?\[\]{}\\]|^\w[\w+.-]+:", path) and not Path(path).exists()
-    ]
+    """Return the paths that do not exist for certain: those on this machine."""
+    return [path for path in paths if _is_local(path) and not Path(path).exists()]
+
+
+def _is_local(path: str) -> bool:
+    """Return True if a path is on this machine for certain, and no glob pattern. Paths without a
+    scheme are elsewhere if Hadoop is configured here."""
+    is_plain = not re.search(r"[*?\[\]{}\\]|^\w[\w+.-]+:", path)
+    return is_plain and not os.environ.get("HADOOP_CONF_DIR")
+
+
+def are_small(paths: list[str], max_bytes: int) -> bool:
+    """Return True if the files of all paths are on this machine, and have few bytes in total."""
+    if not all(map(_is_local, paths)):
+        return False
+    size = 0
+    for path in map(Path, paths):
+        for file in path.rglob("*") if path.is_dir() else [path]:
+            with contextlib.suppress(OSError):  # Spark reports it
+                size += file.stat().st_size
+            if size > max_bytes:
+                return False
+    return True
 
 
 def _run(
@@ -160,10 +175,12 @@ def _run_on_spark(
     update_status: Callable[[str], None],
     **options: Any,
 ) -> "Report":
-    from pairbus.cost.report import report as make_report
-    from pairbus.spark.sessions import create_session
+    from pairbus.cost.report.run import MAX_SMALL_BYTES
+    from pairbus.cost.report.run import report as make_report
+    from pairbus.spark.sessions import Workload, create_session
 
-    spark = create_session(master, "pairbus-cost-report", fast_start=False, log=log)
+    workload = Workload.SMALL_QUERIES if are_small(ledgers, MAX_SMALL_BYTES) else Workload.QUERIES
+    spark = create_session(master, "pairbus-cost-report", workload=workload, log=log)
     try:
         if master is None or master.startswith("local"):
             # Spark's default of 200 partitions is meant for a cluster.

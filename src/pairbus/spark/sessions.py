@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,23 @@ from pairbus.spark.package_archive import write_archive
 from pairbus.spark.process_folder import process_folder
 from pairbus.spark.python_command import forked_python, is_this_python
 from pairbus.spark.spark_home import fast_home
+
+
+class Workload(StrEnum):
+    """What a Spark on this machine is started for. It determines how Java and Python start."""
+
+    STREAMS = "streams"
+    """Streaming queries, which compute in Python."""
+    QUERIES = "queries"
+    """Queries that compute much in the JVM."""
+    SMALL_QUERIES = "small-queries"
+    """Queries over so few rows, all in the JVM, that the start takes most of the time."""
+
+    @property
+    def archive(self) -> str:
+        """The name of the archive of Java classes."""
+        return "streams" if self is Workload.STREAMS else "queries"
+
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmn64m")
 """JVM options that shorten the start of Spark by a third, and take little memory. They slow down
@@ -58,15 +76,15 @@ def create_session(
     master: str | None,
     app_name: str = "pairbus",
     *,
-    fast_start: bool = True,
+    workload: Workload = Workload.STREAMS,
     log: Path | None = None,
 ) -> SparkSession:
     """Create a Spark session, embedded in this process unless `master` is given, which may be the
     address of a Spark Connect server.
 
-    Pass `fast_start=False` when Spark itself computes much, rather than Python in its workers.
-    `log` is a file for the standard error of the JVM and of the workers, which is that of this
-    process otherwise.
+    `log` is a file for the output of the JVM and of the workers, which is that of this process
+    otherwise. The first JVM writes an archive of Java classes after this process has ended, and
+    keeps its output open until then.
     """
     if master is not None and master.startswith(REMOTE_PREFIX):
         return _connect(master)
@@ -89,21 +107,23 @@ def create_session(
     with contextlib.ExitStack() as stack:
         home = stack.enter_context(fast_home()) if is_local else None
         if home is not None:
-            stack.enter_context(forked_python(streams=fast_start))
+            if workload is not Workload.SMALL_QUERIES:
+                is_stream = workload is Workload.STREAMS
+                stack.enter_context(forked_python(streams=is_stream))
             stack.enter_context(_variable("MALLOC_ARENA_MAX", "2"))
         _import_while_java_starts()
         java_options = [
             f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}",
             # The folders of a JVM that is killed are removed at the next start.
             f"-Djava.io.tmpdir={process_folder()}",
-            *(FAST_START if fast_start and is_local else ()),
-            *archive_options(home, "streams" if fast_start else "queries"),
+            *(FAST_START if workload is not Workload.QUERIES and is_local else ()),
+            *archive_options(home, workload.archive),
         ]
         settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
         if log is not None:
             with log.open("ab") as file:
                 conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-                gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(conf, {"stdout": file, "stderr": file})  # type: ignore[no-untyped-call]
             SparkContext._ensure_initialized(gateway=gateway)
         session = SparkSession.builder.config(map=settings).getOrCreate()
     hide_lost_jvm(session)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.cli.cost_report import missing_paths
+from pairbus.cli.cost_report import are_small, missing_paths
 from pairbus.cli.spark_requirements import java_problem, java_version
 from tests.commands import run_here
 
@@ -79,6 +79,23 @@ def test_only_plain_local_paths_are_known_to_be_missing(
 
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     assert missing_paths(paths) == []
+
+
+def test_only_small_files_of_this_machine_are_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "in-folder").write_bytes(bytes(60))
+    (tmp_path / "file").write_bytes(bytes(40))
+    both = [str(tmp_path / "folder"), str(tmp_path / "file")]
+
+    assert are_small(both, max_bytes=100)
+    assert not are_small(both, max_bytes=99)
+    assert are_small([str(tmp_path / "gone")], max_bytes=0)
+    assert not are_small([f"{tmp_path}/*"], max_bytes=10**6)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    assert not are_small(both, max_bytes=10**6)
 
 
 def test_report_on_spark_connect_is_an_error() -> None:

@@ -34,6 +34,10 @@ from pairbus.cost.report.rows import (
 from pairbus.errors import ConfigurationError
 from pairbus.spark.sessions import NOT_REMOTE, is_remote
 
+MAX_SMALL_BYTES = 8_000_000
+"""Ledgers of at most this size are small: about 50,000 records."""
+TASKS_PER_CORE = 4
+_MIN_TASKS_SETTING = "spark.sql.files.minPartitionNum"
 _PROBLEM_SCHEMA = "path string, description string, skipped boolean, skipped_lines long"
 _TABLE_COLUMNS = ("day", "purpose", "kind", "namespace", "entity")
 
@@ -60,11 +64,13 @@ def report(
     prices = read_prices() if prices is None else prices
     tier = Tier.named(tier)
     zone = _time_zone(timezone)
-    spark = _session_with_time_zone(spark, timezone)
+    spark = report_session(spark, timezone)
     file_systems = HadoopFiles(spark)
     path_texts = [str(path) for path in paths]
     target = None if out is None else _target_folder(file_systems, str(out), path_texts)
     report_input = find_input(file_systems, path_texts)
+    if _is_small(report_input):
+        _disable_code_generation(spark)
     with ExitStack() as stack:
         input_rows = stack.enter_context(_input_rows(spark, report_input, target))
         rows = input_rows.frame
@@ -123,14 +129,30 @@ def _optional_time(seconds: int | None, zone: ZoneInfo) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, zone)
 
 
-def _session_with_time_zone(spark: SparkSession, timezone: str) -> SparkSession:
-    """Return a session with the same settings and another time zone."""
+def report_session(spark: SparkSession, timezone: str) -> SparkSession:
+    """Return a session with the same settings, but another time zone and smaller tasks: ledger
+    files differ in size, and with one or two tasks for each core some would have to wait."""
     session = spark.newSession()
     for key, value in spark.conf.getAll.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
     session.conf.set("spark.sql.session.timeZone", timezone)
+    if session.conf.get(_MIN_TASKS_SETTING, None) is None:
+        tasks = TASKS_PER_CORE * session.sparkContext.defaultParallelism
+        session.conf.set(_MIN_TASKS_SETTING, str(tasks))
     return session
+
+
+def _is_small(report_input: ReportInput) -> bool:
+    size = sum(file.size for file in report_input.ledgers)
+    return not report_input.parquet and size <= MAX_SMALL_BYTES
+
+
+def _disable_code_generation(spark: SparkSession) -> None:
+    """Let Spark interpret its expressions. To generate and compile Java code for them takes
+    seconds, which only pays with many rows."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 
 def _target_folder(file_systems: HadoopFiles, out: str, paths: list[str]) -> str:
