@@ -35,6 +35,8 @@ MIN_AIM_MILLIONS = 10
 LINES_AIM = 300_000
 """Rows per second."""
 ROUNDS = 2
+LINES_ROUNDS = 4
+"""Java compiles the code of Spark while the first ones run."""
 MAX_REPEATED_MILLIONS = 10
 """Larger inputs are measured once, not in several rounds."""
 ROWS_PER_SECOND = Unit("rows per second", more_is_better=True, digits=0)
@@ -150,7 +152,7 @@ def started_worker(name: str) -> Iterator[Worker]:
 
 
 def figures(rounds: int) -> list[Figure]:
-    rounds = min(rounds, ROUNDS)
+    lines_rounds, rounds = min(rounds, LINES_ROUNDS), min(rounds, ROUNDS)
     result = [measure_add(rounds)]
     with tempfile.TemporaryDirectory("-pairbus") as name:
         folder = Path(name)
@@ -160,7 +162,7 @@ def figures(rounds: int) -> list[Figure]:
                 count = millions * MILLION
                 spark.run(action="generate", path=f"{folder}/{millions}", count=count)
             write_ledger(folder / "lines")
-            result.append(measure_parsing(spark, folder, rounds))
+            result.append(measure_parsing(spark, folder, lines_rounds))
             speeds, memory = measure_sums(spark, folder, rounds)
         result += speeds
         result += memory
