@@ -68,7 +68,7 @@ def _killed_driver(environment: MatrixEnvironment) -> Iterator[None]:
     assert syphon is not None
     kill(*environment.driver())
     environment.syphon = None
-    assert not syphon.runs
+    wait_until(lambda: not syphon.runs, "the driver to end")
     wait_until(
         lambda: all(process.has_ended for process in syphon.processes()), "the workers to end"
     )
