@@ -112,7 +112,7 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
     """
     if not path:
         raise EncodeError("a message for the backlog needs the path of its destination")
-    path_alias = _PATH_ALIAS_KEY + encode(path)
+    path_alias = _path_alias(path)
     if scheduled_ms is None and (changed := _append_path(payload, path_alias)) is not None:
         return changed
     message = Message.parse(payload)
@@ -146,6 +146,11 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
         APPLICATION_PROPERTIES, count + 2 * len(aliases) - 2, b"".join(aliases)
     )
     return message.encode()
+
+
+@lru_cache(maxsize=1024)
+def _path_alias(path: str) -> bytes:
+    return _PATH_ALIAS_KEY + encode(path)
 
 
 def _append_path(payload: bytes, path_alias: bytes) -> bytes | None:
