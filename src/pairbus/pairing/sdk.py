@@ -85,10 +85,11 @@ def raw_message(message: Message) -> AmqpAnnotatedMessage:
 def encode(message: Message) -> bytes:
     """Return the bytes that the SDK would send. The message is not changed."""
     raw = raw_message(message)
-    properties = raw.application_properties
-    # The SDK converts bytes to text, in the dictionary of the caller.
-    if properties and any(isinstance(value, bytes) for value in properties.values()):
-        raw = _with_own_properties(raw)
+    for value in (raw.application_properties or {}).values():
+        if isinstance(value, bytes):
+            # The SDK converts bytes to text, in the dictionary of the caller.
+            raw = _with_own_properties(raw)
+            break
     return _encode(PyamqpTransport.to_outgoing_amqp_message(raw))
 
 
