@@ -12,7 +12,7 @@ from collections.abc import Callable
 from azure.servicebus import ServiceBusMessage
 
 from benchmarks.pairing import FAST, NamespaceAddress, paired
-from benchmarks.send_rounds import BODY
+from benchmarks.send_blocks import BODY
 
 COUNTED = "PyObject_Dir"
 """The C function of `dir`."""

@@ -72,6 +72,8 @@ class Figure:
     """The aim is a value in the unit of the figure, not a ratio."""
     spread: tuple[float, float] | None = None
     """The quartiles of the ratios of all rounds, if the values are medians."""
+    interval: tuple[float, float] | None = None
+    """The range in which the ratio is with a probability of 90 % (`benchmarks.intervals`)."""
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -100,11 +102,12 @@ class Figure:
         return "" if self.aim_contender is None else self.format_ratio(self.aim_contender)
 
     def format_ratio(self, contender: str) -> str:
-        """Return the ratio to a contender as text, with its spread if it is known."""
+        """Return the ratio to a contender as text, with its interval or spread if it is known."""
         ratio = format_ratio(self.ratios[contender])
-        if self.spread is None:
+        bounds = self.interval or self.spread
+        if bounds is None:
             return ratio
-        return f"{ratio} ({' to '.join(map(format_ratio, self.spread))})"
+        return f"{ratio} ({' to '.join(map(format_ratio, bounds))})"
 
     @property
     def met(self) -> bool | None:
@@ -114,6 +117,18 @@ class Figure:
         if self.aim_is_value:
             return self.unit.better(self.values[OURS], self.aim) == self.values[OURS]
         return self.ratios[self.aim_contender] >= self.aim
+
+    @property
+    def verdict(self) -> str:
+        """Tell whether the aim is met. A ratio below the aim does not show that it is missed if its
+        interval contains the aim."""
+        if self.met is None:
+            return "no comparison"
+        if self.met:
+            return "met"
+        if self.interval is None or self.aim is None or self.interval[1] < self.aim:
+            return "not met"
+        return "not decided"
 
     @property
     def aim_text(self) -> str:
@@ -127,8 +142,9 @@ class Figure:
     def from_json(cls, data: Mapping[str, Any]) -> "Figure":
         values = {name: data[name] for name in cls.__slots__ if name in data}
         values["unit"] = Unit(**data["unit"])
-        if data.get("spread") is not None:
-            values["spread"] = tuple(data["spread"])
+        for name in ("spread", "interval"):
+            if data.get(name) is not None:
+                values[name] = tuple(data[name])
         return cls(**values)
 
 
@@ -212,7 +228,7 @@ def rows(figures: Iterable[Figure]) -> list[tuple[str, ...]]:
 
 
 def _aim_and_verdict(figure: Figure) -> str:
-    return f"{figure.aim_text}, {'met' if figure.met else 'not met'}"
+    return f"{figure.aim_text}, {figure.verdict}"
 
 
 def table(figures: Mapping[str, Iterable[Figure]]) -> str:

@@ -1,8 +1,10 @@
 """Paired senders compared with those of the plain SDK, and the duration of a failover.
 
-Two namespaces run in separate processes. Both contenders send to the same queue, in turns. In
-failover, the paired sender sends to the backlog, and the plain one sends to an ordinary queue. CPU
-time is that of the process that sends. Unlike a rate, it hardly changes when other programs run.
+Two namespaces run in separate processes. Both contenders send to the same queue, in turns: a block
+of 48 sends, or of 8 batches of 100 messages, then one of the other contender. In failover, the
+paired sender sends to the backlog, and the plain one sends to an ordinary queue. Rates and CPU
+times are medians of the blocks; a 99th percentile is that of the calls of all blocks. CPU time is
+that of the process that sends. Unlike a rate, it hardly changes when other programs run.
 """
 
 import asyncio
@@ -25,9 +27,22 @@ from benchmarks.harness import (
     RATE,
     SECONDS,
     Figure,
-    medians,
 )
-from benchmarks.send_rounds import ALL_WORK, BODY, Contender, gathered, tasks, threads
+from benchmarks.intervals import pooled
+from benchmarks.send_blocks import (
+    ALL_WORK,
+    BODY,
+    Block,
+    Contender,
+    Work,
+    frozen_heap,
+    gathered,
+    median_cpu_us,
+    median_rate,
+    percentile_ms,
+    tasks,
+    threads,
+)
 from pairbus import SendAvailabilityOptions, pair_namespace
 from pairbus.emulator import EmulatorProcess
 from pairbus.events import PathStatus
@@ -37,6 +52,8 @@ SENDERS = (1, 8)
 FAST: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.1}
 AIM, FAILOVER_AIM = 0.98, 0.95
 FAILOVER_INTERVAL_S = 2
+BLOCKS, WARM_UPS = 12, 2
+"""The blocks of each contender in a round, and those before all rounds, which do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,34 +133,34 @@ def compare(
     flavour: "Flavour", state: str, senders: int, plain: NamespaceAddress, rounds: int
 ) -> list[Figure]:
     """Compare some senders of each contender: throughput, the 99th percentile of a call, and CPU
-    time. The rounds of both run in turns, and medians count."""
+    time."""
     result = []
     with flavour.contenders(senders, plain) as (ours, others):
         for work in ALL_WORK:
-            pairs = []
-            for number in range(rounds + 1):
-                first, second = (ours, others) if number % 2 else (others, ours)
-                pair = first(work), second(work)
-                if number > 0:  # the first round warms up
-                    pairs.append(pair if number % 2 else pair[::-1])
+            run_blocks(work, ours, others, WARM_UPS)
+            with frozen_heap():
+                pairs = run_blocks(work, ours, others, rounds * BLOCKS)
             name = f"{state}, {flavour.name}, {work.name}, {counted(senders, flavour.noun)}"
             aim = AIM if state == "healthy" else FAILOVER_AIM
-            for unit, value in (
-                (RATE, lambda measured: measured.rate),
-                (MILLISECONDS_99, lambda measured: measured.percentile_ms),
-                (CPU_MICROSECONDS, lambda measured: measured.cpu_us),
+            for unit, statistic in (
+                (RATE, median_rate),
+                (MILLISECONDS_99, percentile_ms),
+                (CPU_MICROSECONDS, median_cpu_us),
             ):
-                result.append(
-                    medians(
-                        name,
-                        unit,
-                        [value(ours_round) for ours_round, _ in pairs],
-                        [value(plain_round) for _, plain_round in pairs],
-                        contender=PLAIN,
-                        aim=aim,
-                    )
-                )
+                result.append(pooled(name, unit, statistic, pairs, contender=PLAIN, aim=aim))
     return result
+
+
+def run_blocks(
+    work: Work, ours: Contender, others: Contender, blocks: int
+) -> list[tuple[Block, Block]]:
+    """Run blocks of both contenders in turns. Return pairs of blocks, that of pairbus first."""
+    pairs = []
+    for number in range(blocks):
+        first, second = (ours, others) if number % 2 else (others, ours)
+        pair = first(work), second(work)
+        pairs.append(pair if number % 2 else (pair[1], pair[0]))
+    return pairs
 
 
 def counted(count: int, noun: str) -> str:
@@ -191,7 +208,8 @@ class SyncFlavour:
             for sender in (*both[0], *both[1]):
                 stack.enter_context(closing(sender))
                 sender.send_messages(ServiceBusMessage(BODY))
-            yield threads(both[0]), threads(both[1])
+            ours, others = (stack.enter_context(threads(each)) for each in both)
+            yield ours, others
 
     def fail_over(self) -> None:
         with self._client.get_queue_sender("orders") as sender:

@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusMessage
 
 from benchmarks.harness import Unit
 from benchmarks.pairing import FAST, NamespaceAddress, paired
-from benchmarks.send_rounds import BODY
+from benchmarks.send_blocks import BODY
 
 ROUNDS, SENDS, BATCH = 20, 192, 100
 SPAWN = multiprocessing.get_context("spawn")

@@ -45,10 +45,12 @@ This page is generated from `benchmarks/results.json` by `make performance`. Do 
   Ratios can be compared between machines; messages per second cannot.
 - **The best round counts.** Noise can only add time. Where a ratio has a range in brackets, the
   medians of all rounds count, and the range is that of the middle half of the rounds. Of drains
-  the median counts, too. Figures still differ between runs on a small or shared machine. The load
-  of the machine at the start of each benchmark is in the last section.
+  the median counts, too. For paired senders, the range contains the ratio with a probability of
+  90 % (bootstrap of pairs of short blocks). Figures still differ between runs on a small or shared
+  machine. The load of the machine at the start of each benchmark is in the last section.
 - **Targets** were set beforehand. A target is a ratio to the first peer in the table, or a value in
-  the given unit. The tables show which targets are not met.
+  the given unit. The tables show which targets are not met. If the ratio is below the target and
+  the range of 90 % contains the target, it is not decided whether the target is met.
 - **Each benchmark has its own date, commit and machine.** They are in the last section.
 - **All namespaces are local.** The figures contain neither Azure nor a network.
 """
@@ -126,9 +128,7 @@ def figure_table(unit: Unit, figures: list[Figure]) -> str:
 
 
 def verdict(figure: Figure) -> str:
-    if figure.met is None:
-        return "no comparison"
-    return "met" if figure.met else "**not met**"
+    return "**not met**" if figure.verdict == "not met" else figure.verdict
 
 
 def origins(results: Mapping[str, SubjectResult]) -> str:

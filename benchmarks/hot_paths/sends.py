@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage
 
 from benchmarks.hot_paths.path import HotPath
 from benchmarks.pairing import FAST, namespace, paired
-from benchmarks.send_rounds import BODY, PROPERTIES
+from benchmarks.send_blocks import BODY, PROPERTIES
 from pairbus.amqp.composite import encode_composite
 from pairbus.amqp.performatives import RECEIVER, Accepted, Disposition
 

@@ -19,9 +19,10 @@ demands.
 from collections.abc import Collection
 from functools import lru_cache, partial
 from struct import Struct
+from struct import error as StructError
 from typing import Any, Final, NamedTuple
 
-from pairbus.amqp.decode import decode_whole
+from pairbus.amqp.decode import VALUE_STEPS, decode_whole
 from pairbus.amqp.encode import encode
 from pairbus.amqp.map_shapes import ExtractedKeys
 from pairbus.amqp.section_edit import (
@@ -81,10 +82,14 @@ _TYPE_NAMES = {str: "string", int: "long", Timestamp: "timestamp", Int32: "int",
 # Constructors of the encodings that `to_backlog` writes; for strings, of up to 255 bytes.
 _LONG, _TIMESTAMP, _STRING = 0x81, 0x83, 0xA1
 _NULL = b"\x40"
+# The first bytes of sections in their short encodings.
+_SHORT_PROPERTIES, _SHORT_APPLICATION_PROPERTIES = b"\x00\x53\x73\xc0", b"\x00\x53\x74\xc1"
+_SHORT_DATA, _LONG_DATA = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 _MAX_TTL_MS = 0xFFFFFFFF
 _MAX_CACHED_HEADER = 64
 _shapes = MessageShapes()
 _unpack_int64 = Struct(">xq").unpack
+_unpack_size = Struct(">4xI").unpack_from
 
 
 def reserved_name(names: Collection[str | bytes]) -> str | None:
@@ -107,6 +112,9 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
     """
     if not path:
         raise EncodeError("a message for the backlog needs the path of its destination")
+    path_alias = _path_alias(path)
+    if scheduled_ms is None and (changed := _append_path(payload, path_alias)) is not None:
+        return changed
     message = Message.parse(payload)
     count, entries, reserved = _ALIAS_KEYS.extract(message.application_properties)
     for name in reserved:
@@ -133,11 +141,59 @@ def to_backlog(payload: bytes, path: str, *, scheduled_ms: int | None = None) ->
             message.message_annotations = _map_section(MESSAGE_ANNOTATIONS, other_count, others)
     if schedule is not None:
         aliases.append(_SCHEDULE_ALIAS_KEY + schedule)
-    aliases.append(_PATH_ALIAS_KEY + encode(path))
+    aliases.append(path_alias)
     message.application_properties = _map_section(
         APPLICATION_PROPERTIES, count + 2 * len(aliases) - 2, b"".join(aliases)
     )
     return message.encode()
+
+
+@lru_cache(maxsize=1024)
+def _path_alias(path: str) -> bytes:
+    return _PATH_ALIAS_KEY + encode(path)
+
+
+def _append_path(payload: bytes, path_alias: bytes) -> bytes | None:
+    """Append the path to the application properties of a message that needs no other change.
+
+    This is the most frequent case, and this takes half of the time: the message has properties
+    without a session id, no header and no annotations, and one data section. Returns None for any
+    other message, which `to_backlog` examines section by section.
+    """
+    try:
+        if payload[:4] != _SHORT_PROPERTIES or payload[5] <= GROUP_ID:
+            return None
+        end = 5 + payload[4]
+        pos = 6
+        for _ in range(GROUP_ID):
+            step = VALUE_STEPS[payload[pos]]
+            if step > 0:
+                pos += step
+            elif step == -1:
+                pos += 2 + payload[pos + 1]
+            else:
+                return None
+        if pos >= end or payload[pos] != _NULL[0]:
+            return None
+        body, count, entries = end, 0, b""
+        if payload[end : end + 4] == _SHORT_APPLICATION_PROPERTIES:
+            body += 5 + payload[end + 4]
+            count, entries, reserved = _ALIAS_KEYS.extract(payload[end:body])
+            if reserved:
+                return None
+        start = payload[body : body + 4]
+        if start == _SHORT_DATA:
+            size = 5 + payload[body + 4]
+        elif start == _LONG_DATA:
+            size = 8 + _unpack_size(payload, body)[0]
+        else:
+            return None
+    except (IndexError, StructError):
+        return None
+    if body + size != len(payload):
+        return None
+    properties = encode_section(APPLICATION_PROPERTIES, 0xC1, count + 2, entries + path_alias)
+    return b"".join((payload[:end], properties, payload[body:]))
 
 
 class TransferredMessage(NamedTuple):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pairbus import transfer
 from pairbus.amqp.encode import encode
 from pairbus.amqp.section_edit import (
     APPLICATION_PROPERTIES,
@@ -248,3 +249,39 @@ def test_arbitrary_bytes_are_restored_or_refused_with_a_reason(data: bytes):
         assert reason in product(("MissingPath", "WrongAlias", "DecodeError"), [True])
     with suppress(DecodeError, ReservedProperty):
         Message.parse(to_backlog(data, "queue"))
+
+
+@st.composite
+def frequent_messages(draw: st.DrawFn) -> bytes:
+    """Return a message as most applications send it: one data section, no header, no annotations
+    and mostly no session."""
+    fields_of_properties = [draw(st.none() | choice) for choice in property_fields]
+    if draw(st.integers(0, 9)):
+        fields_of_properties[10] = None
+    message = Message()
+    message.properties = section(PROPERTIES, fields_of_properties)
+    if application := draw(st.dictionaries(names | st.sampled_from(ALIASES), scalars, max_size=5)):
+        message.application_properties = section(APPLICATION_PROPERTIES, application)
+    message.body = body(DATA, [draw(st.binary(max_size=300))])
+    return message.encode()
+
+
+@given(frequent_messages(), paths, st.lists(st.tuples(st.integers(0), st.integers(0, 255))))
+def test_a_frequent_message_is_written_like_any_other(
+    payload: bytes, path: str, damage: list[tuple[int, int]]
+):
+    damaged = bytearray(payload)
+    for position, value in damage:
+        damaged[position % len(damaged)] = value
+    frequent = result_of(bytes(damaged), path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transfer, "_append_path", lambda payload, alias: None)
+        assert frequent == result_of(bytes(damaged), path)
+
+
+def result_of(payload: bytes, path: str) -> bytes | str:
+    """Return a message in the backlog format, or the error."""
+    try:
+        return to_backlog(payload, path)
+    except (DecodeError, ReservedProperty) as exc:
+        return repr(exc)

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from benchmarks.harness import RATE, SECONDS, Figure, table
+from benchmarks.intervals import pooled
 from benchmarks.results import SubjectResult, bench_settings, read, save
 from benchmarks.surroundings import MISSING, surroundings, versions
 
@@ -51,10 +53,46 @@ def test_aim_without_a_contender_is_neither_met_nor_missed():
     assert rate(20, shovel=1).met is None
 
 
+@pytest.mark.parametrize(
+    ("ratio", "interval", "verdict"),
+    [
+        (1.0, (0.9, 1.1), "met"),
+        (0.97, (0.9, 1.1), "not decided"),
+        (0.97, (0.96, 0.975), "not met"),
+        (0.97, None, "not met"),
+    ],
+)
+def test_aim_within_the_interval_of_a_lower_ratio_is_not_decided(
+    ratio: float, interval: tuple[float, float] | None, verdict: str
+):
+    values = {"pairbus": ratio, "plain SDK": 1.0}
+
+    assert Figure("sent", values, RATE, aim=0.98, interval=interval).verdict == verdict
+
+
+def test_interval_contains_the_ratio_of_all_blocks():
+    pairs = [(10 + number % 5, 20 + number % 3) for number in range(60)]
+
+    figure = pooled("sent", SECONDS, fmean, pairs, contender="plain SDK", aim=1)
+
+    assert figure.values == {"pairbus": 12, "plain SDK": 21}
+    assert figure.interval is not None
+    assert figure.interval[0] <= figure.ratios["plain SDK"] <= figure.interval[1]
+    assert figure.verdict == "met"
+
+
+def test_blocks_that_are_all_alike_have_no_uncertainty():
+    figure = pooled("sent", SECONDS, sum, [(2.0, 4.0)] * 10, contender="plain SDK")
+
+    assert figure.interval == (2, 2)
+
+
 def test_saved_results_are_read_unchanged(tmp_path: Path):
     file = tmp_path / "results.json"
     first = result(
-        rate(20, 2, shovel=10), Figure("x", {"pairbus": 1.5}, notes={"shovel": "not supported"})
+        rate(20, 2, shovel=10),
+        Figure("x", {"pairbus": 1.5}, notes={"shovel": "not supported"}),
+        Figure("y", {"pairbus": 1.5, "other": 1.0}, spread=(0.5, 0.7), interval=(0.6, 0.8)),
     )
 
     save(file, "syphon", first)

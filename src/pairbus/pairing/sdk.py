@@ -36,6 +36,7 @@ try:
         TraceAttributes,
         trace_message,
     )
+    from azure.servicebus._pyamqp._encode import encode_payload
     from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 except ImportError as exc:
     raise ImportError(
@@ -66,7 +67,7 @@ def require(owner: Any, *names: str) -> None:
             )
 
 
-require(PyamqpTransport, "to_outgoing_amqp_message", "encode_message")
+require(PyamqpTransport, "to_outgoing_amqp_message")
 for _sender_class in (ServiceBusSender, azure.servicebus.aio.ServiceBusSender):
     require(_sender_class, "_open", "_create_handler")
 require(ServiceBusMessage(None), "_message", "_raw_amqp_message")
@@ -84,10 +85,11 @@ def raw_message(message: Message) -> AmqpAnnotatedMessage:
 def encode(message: Message) -> bytes:
     """Return the bytes that the SDK would send. The message is not changed."""
     raw = raw_message(message)
-    values = (raw.application_properties or {}).values()
-    # The SDK converts bytes to text, in the dictionary of the caller.
-    if any(isinstance(value, bytes) for value in values):
-        raw = _with_own_properties(raw)
+    for value in (raw.application_properties or {}).values():
+        if isinstance(value, bytes):
+            # The SDK converts bytes to text, in the dictionary of the caller.
+            raw = _with_own_properties(raw)
+            break
     return _encode(PyamqpTransport.to_outgoing_amqp_message(raw))
 
 
@@ -150,19 +152,8 @@ def _with_own_properties(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
     return raw
 
 
-class _OutgoingHolder:
-    """The part of a ServiceBusMessage that the SDK encodes. A whole one takes longer to create
-    than to encode."""
-
-    __slots__ = ("_message",)
-
-    def __init__(self, message: Any) -> None:
-        self._message = message
-
-
 def _encode(outgoing: Any) -> bytes:
-    holder: Any = _OutgoingHolder(outgoing)
-    return bytes(PyamqpTransport.encode_message(holder))
+    return bytes(encode_payload(bytearray(), outgoing))
 
 
 def with_new_id(message: Message) -> Message:

@@ -1,14 +1,21 @@
-"""Rounds of sends: the same work with senders of two contenders, in turns.
+"""Blocks of sends: the same work with senders of two contenders, in turns.
 
-The senders stay open between the rounds. A round of several senders uses a thread for each, or a
-task in the asynchronous flavour.
+The senders and their threads stay open between the blocks. A block of several senders uses a thread
+for each, or a task in the asynchronous flavour.
+
+Blocks are short and many. What slows a few calls, such as other programs, a checkpoint of the
+namespace or threads that take the interpreter's lock from each other, lasts for some time: in long
+blocks it would meet one contender and not the other.
 """
 
 import asyncio
 import gc
-import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
@@ -16,13 +23,13 @@ from azure.servicebus import ServiceBusMessage
 
 BODY = b"x" * 200
 PROPERTIES: Any = {"tenant": "contoso", "priority": 3, "express": True}
-SENDS, BATCHES, BATCH = 240, 16, 100
-"""The sends of a round, or its batches and their messages."""
+SENDS, BATCHES, BATCH = 48, 8, 100
+"""The sends of a block, or its batches and their messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the senders of a round do together."""
+    """What the senders of a block do together."""
 
     name: str
     batched: bool
@@ -50,8 +57,8 @@ ALL_WORK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """The measurements of a round."""
+class Block:
+    """The measurements of a block."""
 
     messages: int
     seconds: float
@@ -69,31 +76,55 @@ class Round:
         """CPU time of a message, in microseconds."""
         return self.cpu_seconds / self.messages * 1e6
 
-    @property
-    def percentile_ms(self) -> float:
-        """The 99th percentile of the time of a call, in milliseconds."""
-        return sorted(self.call_times)[int(len(self.call_times) * 0.99)] * 1000
+
+def median_rate(blocks: Sequence[Block]) -> float:
+    """Return the median of the rates of some blocks."""
+    return median(block.rate for block in blocks)
 
 
-Contender = Callable[[Work], Round]
-"""Runs one round of some work with the senders of a contender."""
+def median_cpu_us(blocks: Sequence[Block]) -> float:
+    """Return the median of the CPU times of a message in some blocks, in microseconds."""
+    return median(block.cpu_us for block in blocks)
 
 
-def _measured(run: Callable[[list[float]], float], messages: int) -> Round:
-    """Run a round without garbage collections. `run` returns the time of its end."""
+def percentile_ms(blocks: Sequence[Block]) -> float:
+    """Return the 99th percentile of the times of all calls of some blocks, in milliseconds."""
+    call_times = sorted(chain.from_iterable(block.call_times for block in blocks))
+    return call_times[int(len(call_times) * 0.99)] * 1000
+
+
+Contender = Callable[[Work], Block]
+"""Runs one block of some work with the senders of a contender."""
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """Exclude all existing objects from garbage collections, so that the collection before each
+    block is short."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _measured(run: Callable[[list[float]], float], messages: int) -> Block:
+    """Run a block without garbage collections. `run` returns the time of its end."""
     call_times: list[float] = []
     gc.collect()
     gc.disable()
     try:
         cpu, start = process_time(), perf_counter()
         end = run(call_times)
-        return Round(messages, end - start, process_time() - cpu, call_times)
+        return Block(messages, end - start, process_time() - cpu, call_times)
     finally:
         gc.enable()
 
 
-def threads(senders: list[Any]) -> Contender:
-    """Return a contender with a thread for each of some senders."""
+@contextmanager
+def threads(senders: list[Any]) -> Iterator[Contender]:
+    """Provide a contender with a thread for each of some senders."""
 
     def send(sender: Any, work: Work, call_times: list[float]) -> None:
         for _ in range(work.calls(len(senders))):
@@ -107,27 +138,20 @@ def threads(senders: list[Any]) -> Contender:
             sender.send_messages(messages)
             call_times.append(perf_counter() - start)
 
-    def run_round(work: Work) -> Round:
-        calls = work.calls(len(senders)) * len(senders)
-
+    def run_block(work: Work) -> Block:
         def run(call_times: list[float]) -> float:
             if len(senders) == 1:
                 send(senders[0], work, call_times)
             else:
-                workers = [
-                    threading.Thread(target=send, args=(sender, work, call_times))
-                    for sender in senders
-                ]
-                for worker in workers:
-                    worker.start()
-                for worker in workers:
-                    worker.join()
-            assert len(call_times) == calls, "a sender failed"
+                calls = [pool.submit(send, sender, work, call_times) for sender in senders]
+                for call in calls:
+                    call.result()
             return perf_counter()
 
-        return _measured(run, calls * work.messages)
+        return _measured(run, work.calls(len(senders)) * len(senders) * work.messages)
 
-    return run_round
+    with ThreadPoolExecutor(len(senders)) as pool:
+        yield run_block
 
 
 def tasks(senders: list[Any], runner: asyncio.Runner) -> Contender:
@@ -149,13 +173,13 @@ def tasks(senders: list[Any], runner: asyncio.Runner) -> Contender:
         await asyncio.gather(*(send(sender, work, call_times) for sender in senders))
         return perf_counter()
 
-    def run_round(work: Work) -> Round:
+    def run_block(work: Work) -> Block:
         calls = work.calls(len(senders)) * len(senders)
         return _measured(
             lambda call_times: runner.run(send_all(work, call_times)), calls * work.messages
         )
 
-    return run_round
+    return run_block
 
 
 async def gathered(work: list[Awaitable[Any]]) -> list[Any]:
