@@ -61,8 +61,9 @@ class SendAvailabilityOptions:
     messages of the first failed call go to the backlog."""
     failover_on_busy: timedelta | None = None
     """Fail over also when the primary throttles a path for this time, 0 to 60 min, and accepts none
-    of its messages meanwhile. None: throttling never leads to failover. See
-    docs/explanation/guarantees.md for the risk."""
+    of its messages meanwhile. None: throttling never leads to failover. The traffic
+    moves to the secondary, which may throttle as well, and drains into the primary later; the page
+    Guarantees of the documentation lists the risks."""
     ping_primary_interval: timedelta = timedelta(minutes=1)
     """The time between two pings of a path in failover, 1 s to 30 min."""
     ping_jitter: float = 0.1
@@ -81,7 +82,7 @@ class SendAvailabilityOptions:
     drain_check_interval: timedelta = timedelta(seconds=30)
     """With `after-drain`: the longest time between two checks of the backlog, 1 s to 30 min. A
     check comes after half of the time to go, and after a thirtieth of this at the earliest.
-    docs/explanation/scale.md has values for many processes."""
+    The page Many sender processes of the documentation has values for many processes."""
     drain_timeout: timedelta = timedelta(minutes=10)
     """With `after-drain`: emit DrainStalled when the backlog does not shrink for this time."""
     operation_timeout: timedelta = timedelta(seconds=60)
@@ -94,7 +95,8 @@ class SendAvailabilityOptions:
     """Warn once about each entity without duplicate detection. Requires the Manage right on the
     primary; without it there is no warning."""
     ledger: str | os.PathLike[str] | None = None
-    """The folder for the usage ledger (see docs/explanation/cost.md). None: keep no ledger."""
+    """The folder for the usage ledger, which the page Cost of the documentation describes. None:
+    keep no ledger."""
     console: str | None = None
     """The address of a console (`pairbus console`) to which this pairing reports its state every
     10 s and at each change, such as `https://console.example.com`. It must use https, unless the
@@ -108,9 +110,9 @@ class SendAvailabilityOptions:
     console_application: str | None = None
     """The name of the application in the console. None: the name of the running program."""
     telemetry: bool | None = None
-    """Record metrics and spans with OpenTelemetry (see docs/reference/telemetry.md). None: only if
-    the application has set a provider before it pairs. True: also if it sets one later, which
-    requires the package opentelemetry-api."""
+    """Record metrics and spans with OpenTelemetry. None: only if the application has set a provider
+    before it pairs. True: also if it sets one later, which requires the package opentelemetry-api.
+    The page Metrics and traces of the documentation lists them."""
     classify: Callable[[BaseException], FailureKind] | None = None
     """Replaces `pairbus.pairing.failures.classify_failure`, which decides what a failed call
     means."""
