@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pairbus.errors import ConfigurationError
@@ -123,13 +124,10 @@ class SendAvailabilityOptions:
     runs."""
 
     def __post_init__(self) -> None:
-        if (
-            self.backlog_queue_count < 1
-            or int(self.backlog_queue_count) != self.backlog_queue_count
-        ):
+        count: object = self.backlog_queue_count
+        if not isinstance(count, Real) or count < 1 or count % 1 != 0:
             raise ConfigurationError(
-                f"backlog_queue_count must be an integer of at least 1, not "
-                f"{self.backlog_queue_count}"
+                f"backlog_queue_count must be an integer of at least 1, not {count!r}"
             )
         hour, second = timedelta(hours=1), timedelta(seconds=1)
         self._check_range("failover_interval", timedelta(), hour)
@@ -146,8 +144,15 @@ class SendAvailabilityOptions:
                 f"failback_hold must be shorter than operation_timeout ({self.operation_timeout}), "
                 f"not {self.failback_hold}: calls would time out while they are held"
             )
-        if not 0 <= self.ping_jitter <= 1:
-            raise ConfigurationError(f"ping_jitter must be between 0 and 1, not {self.ping_jitter}")
+        jitter: object = self.ping_jitter
+        if not isinstance(jitter, Real) or not 0 <= float(jitter) <= 1:
+            raise ConfigurationError(f"ping_jitter must be between 0 and 1, not {jitter!r}")
+        for name in ("classify", "on_event"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise ConfigurationError(f"{name} must be a function, not {function!r}")
+        if not isinstance(self.ledger, str | os.PathLike | None):
+            raise ConfigurationError(f"ledger must be the path of a folder, not {self.ledger!r}")
         if self.failback not in get_args(Failback):
             raise ConfigurationError(
                 f"failback must be one of {', '.join(get_args(Failback))}, not {self.failback!r}"

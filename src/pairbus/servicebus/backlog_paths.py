@@ -22,7 +22,7 @@ def backlog_paths(primary_name: str, count: int) -> list[str]:
     ):
         raise ConfigurationError(
             f"{primary_name[:MAX_PATH]!r} cannot name the primary in the paths of backlog queues: "
-            "use a name of letters, digits, '.', '-', '_' and '~', a letter or digit first"
+            "set primary_name to letters, digits, '.', '-', '_' and '~', a letter or digit first"
         )
     paths = [backlog_path(primary_name, index) for index in range(count)]
     if any(len(path) > MAX_PATH for path in paths):
