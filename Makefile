@@ -5,9 +5,10 @@ DEADLINES := tests/faults/test_pairing_frozen.py tests/faults/test_call_times.py
 TIER_TESTS := $(wildcard tests/integration/test_pairing*.py tests/integration/test_syphon*.py)
 TIER_CELLS := primary/kill/filling worker/kill/draining
 
-# Tests that need no other program than Python: neither Java nor Node.js, a browser or Prometheus.
+# Tests that need no other program than Python, neither Java nor Node.js, a browser or Prometheus,
+# and no packages of the documentation.
 CORE_TESTS := tests/unit tests/property tests/integration
-NOT_CORE := test_alerts.py test_least_rights.py test_network_options.py test_pairing_websockets.py test_prometheus.py test_proxies.py test_proxies_sdk.py
+NOT_CORE := test_alerts.py test_celery_docs.py test_fastapi_docs.py test_least_rights.py test_network_options.py test_pairing_websockets.py test_prometheus.py test_proxies.py test_proxies_sdk.py
 NEEDS_JAVA := tests/integration/cli/test_configuration.py::test_drill_uses_a_pairing_only_if_it_is_named
 
 # Hundreds of processes import the same files.

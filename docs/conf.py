@@ -17,6 +17,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "diagrams", "docstrings", "pr
 exclude_patterns = ["_site"]
 source_suffix = {".md": "markdown"}
 
+smartquotes_action = "qe"  # without D, which makes a dash of the two hyphens of an option
+
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3  # as the links on a page of the repository
 myst_fence_as_directive = ["dot"]

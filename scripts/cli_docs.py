@@ -27,8 +27,8 @@ EXAMPLE, EXIT_STATUS = "Example: ", "Exit status: "
 HEAD = """# The command line
 
 This page has the help texts of the command `pairbus`; `make docs` generates it. Put connection
-strings into environment variables: arguments are visible in process lists. See the
-[Installation](../how-to/install.md) for the installation.
+strings into environment variables: arguments are visible in process lists.
+[Installation](../how-to/install.md) lists the packages that commands need.
 """
 
 
@@ -61,7 +61,7 @@ def _section(command: Any, context: Any, paragraphs: list[str]) -> str:
     for kind in ("argument", "option"):
         rows = [_row(parameter) for parameter in visible if parameter.param_type_name == kind]
         if rows:
-            head = f"| {kind} | | default | environment |\n| --- | --- | --- | --- |"
+            head = f"| {kind} | meaning | default | environment |\n| --- | --- | --- | --- |"
             parts.append("\n".join([head, *rows]))
     parts += [_exit_statuses(text) for text in paragraphs if text.startswith(EXIT_STATUS)]
     if command.epilog:

@@ -91,7 +91,10 @@ def check_base(python: Path, folder: Path) -> str:
         )
     count = len(list(site.glob("*.dist-info")))
     error = run(python.with_name("pairbus"), "drill", folder=folder, fails=True).stderr.strip()
-    if error != "This command needs the package typer. Run: pip install 'pairbus[drill]'":
+    if error != (
+        "This command needs the package typer. Run: pip install 'pairbus[drill]', and install Java "
+        "17 or 21"
+    ):
         raise ReleaseError(f"Without extras, the drill does not say what to do:\n{error}")
     return f"without extras: {count} packages, {size_mb(folder):.0f} MB, not compiled; {error}"
 

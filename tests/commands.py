@@ -32,7 +32,7 @@ VARIABLES = (
     "PAIRBUS_CONFIG",
 )
 """The environment variables that change what commands do."""
-TIMED_OUT = re.compile("in vain|in time|within|timed? ?out")
+TIMED_OUT = re.compile("in vain|in time|within|timed? ?out", re.IGNORECASE)
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 

@@ -109,7 +109,19 @@ def test_extra_works_by_itself(extra: str, program: str) -> None:
             "",
             COMMAND,
             ("drill",),
-            "This command needs the package typer. Run: pip install 'pairbus[drill]'",
+            "This command needs the package typer. Run: pip install 'pairbus[drill]', and install",
+        ),
+        (
+            "",
+            COMMAND,
+            ("syphon", "--once"),
+            "This command needs the package typer. Run: pip install 'pairbus[cli,spark]', and",
+        ),
+        (
+            "",
+            COMMAND,
+            ("emulator", "stop", "primary"),
+            "This command needs the package typer. Run: pip install 'pairbus[cli,emulator]'",
         ),
         (
             "cli",

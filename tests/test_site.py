@@ -39,6 +39,12 @@ def test_site_has_every_page_and_no_broken_link(site: Path) -> None:
     assert len(external_links(pages)) > 30
 
 
+def test_options_keep_their_two_hyphens(site: Path) -> None:
+    text = (site / "reference" / "cli" / "index.html").read_text(encoding="utf-8")
+
+    assert "Bodies are shown with --json only." in text
+
+
 def test_pages_load_nothing_from_other_sites(site: Path) -> None:
     loaded = [
         line

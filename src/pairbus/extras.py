@@ -25,14 +25,23 @@ EXTRAS = {
 websockets too; for clients, the extra `websocket` installs it."""
 
 
-def install_hint(error: ModuleNotFoundError, extra: str | None = None) -> str | None:
-    """Return the command that installs a missing package, or None for a module of pairbus. `extra`
-    is one that has more than the package."""
+WITH_SPARK = {"drill", "report", "spark"}
+"""Extras that install Spark, which needs Java."""
+
+
+def install_hint(error: ModuleNotFoundError, extras: str = "") -> str | None:
+    """Return the command that installs a missing package, or None for a module of pairbus. `extras`
+    are those with everything that the user needs, separated by commas. Some of the packages may be
+    missing later if the first one is of the extra `cli`, so that all of them are named then."""
     module = (error.name or "").partition(".")[0]
     if module == "pairbus":
         return None
-    java = ", and install Java 17 or 21" if EXTRAS.get(module) == "spark" else ""
-    extra = extra or EXTRAS.get(module, "all")
+    extra = EXTRAS.get(module, "all")
+    names = extras.split(",")
+    if extras and (extra == "cli" or "drill" in names):
+        extra = extras
+    needs_java = EXTRAS.get(module) == "spark" or (extra == extras and WITH_SPARK & set(names))
+    java = ", and install Java 17 or 21" if needs_java else ""
     return f"the package {module}. Run: pip install 'pairbus[{extra}]'{java}"
 
 

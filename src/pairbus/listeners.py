@@ -1,5 +1,6 @@
 """Sockets of the HTTP servers that commands start, and their certificates."""
 
+import errno
 import socket
 import ssl
 from typing import Final
@@ -29,7 +30,8 @@ def open_listener(host: str, port: int, name: str = "The console") -> socket.soc
             raise
     except OSError as exc:
         raise ConfigurationError(
-            f"{name} cannot listen on {host} port {port}: {exc.strerror}. Use another port."
+            f"{name} cannot listen on {host} port {port}: {exc.strerror}. Use another "
+            f"{'port' if exc.errno in (errno.EADDRINUSE, errno.EACCES) else 'address'}."
         ) from exc
     return listener
 
@@ -41,7 +43,10 @@ def tls_context(certificate: str, key: str | None) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as exc:
-        raise ConfigurationError(f"The certificate {certificate} cannot be used: {exc}.") from exc
+        raise ConfigurationError(
+            f"The certificate {certificate} cannot be used: {exc}. Use a PEM file with the "
+            "certificate and its private key, or the key in a file of its own."
+        ) from exc
     return context
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pairbus.errors import ConfigurationError
@@ -61,8 +62,9 @@ class SendAvailabilityOptions:
     messages of the first failed call go to the backlog."""
     failover_on_busy: timedelta | None = None
     """Fail over also when the primary throttles a path for this time, 0 to 60 min, and accepts none
-    of its messages meanwhile. None: throttling never leads to failover. See
-    docs/explanation/guarantees.md for the risk."""
+    of its messages meanwhile. None: throttling never leads to failover. The traffic
+    moves to the secondary, which may throttle as well, and drains into the primary later; the page
+    Guarantees of the documentation lists the risks."""
     ping_primary_interval: timedelta = timedelta(minutes=1)
     """The time between two pings of a path in failover, 1 s to 30 min."""
     ping_jitter: float = 0.1
@@ -81,7 +83,7 @@ class SendAvailabilityOptions:
     drain_check_interval: timedelta = timedelta(seconds=30)
     """With `after-drain`: the longest time between two checks of the backlog, 1 s to 30 min. A
     check comes after half of the time to go, and after a thirtieth of this at the earliest.
-    docs/explanation/scale.md has values for many processes."""
+    The page Many sender processes of the documentation has values for many processes."""
     drain_timeout: timedelta = timedelta(minutes=10)
     """With `after-drain`: emit DrainStalled when the backlog does not shrink for this time."""
     operation_timeout: timedelta = timedelta(seconds=60)
@@ -94,7 +96,8 @@ class SendAvailabilityOptions:
     """Warn once about each entity without duplicate detection. Requires the Manage right on the
     primary; without it there is no warning."""
     ledger: str | os.PathLike[str] | None = None
-    """The folder for the usage ledger (see docs/explanation/cost.md). None: keep no ledger."""
+    """The folder for the usage ledger, which the page Cost of the documentation describes. None:
+    keep no ledger."""
     console: str | None = None
     """The address of a console (`pairbus console`) to which this pairing reports its state every
     10 s and at each change, such as `https://console.example.com`. It must use https, unless the
@@ -108,9 +111,9 @@ class SendAvailabilityOptions:
     console_application: str | None = None
     """The name of the application in the console. None: the name of the running program."""
     telemetry: bool | None = None
-    """Record metrics and spans with OpenTelemetry (see docs/reference/telemetry.md). None: only if
-    the application has set a provider before it pairs. True: also if it sets one later, which
-    requires the package opentelemetry-api."""
+    """Record metrics and spans with OpenTelemetry. None: only if the application has set a provider
+    before it pairs. True: also if it sets one later, which requires the package opentelemetry-api.
+    The page Metrics and traces of the documentation lists them."""
     classify: Callable[[BaseException], FailureKind] | None = None
     """Replaces `pairbus.pairing.failures.classify_failure`, which decides what a failed call
     means."""
@@ -121,13 +124,10 @@ class SendAvailabilityOptions:
     runs."""
 
     def __post_init__(self) -> None:
-        if (
-            self.backlog_queue_count < 1
-            or int(self.backlog_queue_count) != self.backlog_queue_count
-        ):
+        count: object = self.backlog_queue_count
+        if not isinstance(count, Real) or count < 1 or count % 1 != 0:
             raise ConfigurationError(
-                f"backlog_queue_count must be an integer of at least 1, not "
-                f"{self.backlog_queue_count}"
+                f"backlog_queue_count must be an integer of at least 1, not {count!r}"
             )
         hour, second = timedelta(hours=1), timedelta(seconds=1)
         self._check_range("failover_interval", timedelta(), hour)
@@ -144,8 +144,15 @@ class SendAvailabilityOptions:
                 f"failback_hold must be shorter than operation_timeout ({self.operation_timeout}), "
                 f"not {self.failback_hold}: calls would time out while they are held"
             )
-        if not 0 <= self.ping_jitter <= 1:
-            raise ConfigurationError(f"ping_jitter must be between 0 and 1, not {self.ping_jitter}")
+        jitter: object = self.ping_jitter
+        if not isinstance(jitter, Real) or not 0 <= float(jitter) <= 1:
+            raise ConfigurationError(f"ping_jitter must be between 0 and 1, not {jitter!r}")
+        for name in ("classify", "on_event"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise ConfigurationError(f"{name} must be a function, not {function!r}")
+        if not isinstance(self.ledger, str | os.PathLike | None):
+            raise ConfigurationError(f"ledger must be the path of a folder, not {self.ledger!r}")
         if self.failback not in get_args(Failback):
             raise ConfigurationError(
                 f"failback must be one of {', '.join(get_args(Failback))}, not {self.failback!r}"

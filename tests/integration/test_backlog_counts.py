@@ -12,7 +12,7 @@ from pairbus.emulator.auth import Right, SharedAccessRule
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.servicebus.backlog_paths import backlog_path
 from pairbus.spark.usage import UsageRecorder
-from pairbus.syphon.counts import backlog_size, unread_queues
+from pairbus.syphon.counts import backlog_size, existing_queues
 
 OF_ONE = SharedAccessRule(
     name="of-one", primary_key="k", secondary_key="l", rights=frozenset(Right)
@@ -65,17 +65,17 @@ def crowded() -> Iterator[LocalNamespace]:
         yield crowded
 
 
-def test_queues_that_a_syphon_does_not_read_are_found_with_the_manage_right(
+def test_existing_queues_are_listed_with_the_manage_right(
     crowded: LocalNamespace,
 ) -> None:
     listen = crowded.connection_string_of(LISTEN.name, LISTEN.primary_key)
 
-    def unread(secondary: str, count: int) -> tuple[int, ...]:
-        return unread_queues(options_of(secondary), "zoo", count)
+    def existing(secondary: str, primary_name: str) -> tuple[int, ...] | None:
+        return existing_queues(options_of(secondary), primary_name, 1)
 
-    assert unread(crowded.connection_string, 1) == (1, 8)
-    assert unread(crowded.connection_string, 9) == ()
-    assert unread(listen, 1) == ()
+    assert existing(crowded.connection_string, "zoo") == (0, 1, 8)
+    assert existing(crowded.connection_string, "other") == ()
+    assert existing(listen, "zoo") is None
 
 
 def test_listing_of_queues_is_in_the_ledger_of_the_syphon(
@@ -88,7 +88,7 @@ def test_listing_of_queues_is_in_the_ledger_of_the_syphon(
         return sum(reading.operations for reading in crowded.meter().values())
 
     before = billed()
-    assert unread_queues(options, "zoo", 1, recorder) == (1, 8)
+    assert existing_queues(options, "zoo", 1, recorder) == (0, 1, 8)
     used = billed() - before
 
     (file,) = tmp_path.rglob("*.jsonl")

@@ -49,7 +49,7 @@ def run_syphon(session: SparkSession, backlog: Backlog) -> RunSyphon:
         (["--primary", ONE, "--secondary", TWO, "--max-rate", "0"], "--max-rate"),
         (
             ["--primary", ONE, "--secondary", TWO, "--archive", "a", "--archive-format", "delta"],
-            "archive_format must be one of parquet, orc, json, csv, not 'delta'",
+            "--archive-format must be one of parquet, orc, json, csv, not 'delta'",
         ),
         (
             ["--primary", ONE, "--secondary", TWO, "--archive-format", "orc"],
@@ -349,6 +349,18 @@ def test_queues_beyond_the_configured_count_are_reported_and_not_drained(
     assert backlog.left() == 1
 
 
+def test_warning_says_that_no_backlog_queue_exists(backlog: Backlog, run_syphon: RunSyphon) -> None:
+    backlog.put(backlog.path("orders"), numbered(1))
+
+    result = run_syphon("--dry-run", "--primary-name", "other")
+
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "No backlog queue other/x-servicebus-transfer/* was found in the secondary. Either no "
+        "sender has paired yet, or the name of the primary is wrong.\n"
+    )
+
+
 @pytest.mark.rule("Y11")
 def test_invalid_condition_is_one_sentence_with_exit_status_2(
     backlog: Backlog, run_syphon: RunSyphon
@@ -358,7 +370,7 @@ def test_invalid_condition_is_one_sentence_with_exit_status_2(
     result = run_syphon("--once", "--no-ledger", "--where", "destinatoin = 'orders'")
 
     assert result.exit_code == 2
-    assert result.stderr.startswith("where is not a valid condition: ")
+    assert result.stderr.startswith("--where is not a valid condition: ")
     assert "destinatoin" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert backlog.left() == 1
@@ -383,4 +395,4 @@ def test_dry_run_with_a_condition_counts_the_messages_that_match(
     assert "13 of 22 messages would be moved or dead-lettered. Nothing was moved." in result.stdout
     assert backlog.left() == 22
     assert invalid.exit_code == 2
-    assert "where is not a valid condition: " in invalid.stderr
+    assert "--where is not a valid condition: " in invalid.stderr

@@ -173,9 +173,9 @@ def test_ctrl_c_stops_the_drill_and_its_namespaces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (("--senders", "1"), "senders must be between 3 and 64, not 1"),
+        (("--senders", "1"), "--senders must be between 3 and 64, not 1"),
         (("--outage", "1"), "causes no failover"),
-        (("--failback", "never"), "failback must be one of immediate, after-drain"),
+        (("--failback", "never"), "--failback must be one of immediate, after-drain"),
         (
             ("--primary", "Endpoint=sb://a.example/;SharedAccessKeyName=n;SharedAccessKey=k"),
             "together",

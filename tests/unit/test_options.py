@@ -104,6 +104,25 @@ def test_jitter_beyond_its_limits_is_refused(jitter: float) -> None:
         make_options(ping_jitter=jitter)
 
 
+@pytest.mark.rule("P2")
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("backlog_queue_count", "3", "an integer of at least 1, not '3'"),
+        ("backlog_queue_count", float("inf"), "an integer of at least 1, not inf"),
+        ("ping_jitter", "0.1", "between 0 and 1, not '0.1'"),
+        ("classify", 3, "a function, not 3"),
+        ("on_event", "print", "a function, not 'print'"),
+        ("ledger", 3, "the path of a folder, not 3"),
+    ],
+)
+def test_value_of_a_wrong_type_is_refused(name: str, value: Any, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        make_options(**{name: value})
+
+    assert str(caught.value) == f"{name} must be {expected}"
+
+
 @pytest.mark.parametrize("failback", ["immediate", "after-drain"])
 def test_valid_failback_is_accepted(failback: Any) -> None:
     assert make_options(failback=failback).failback == failback

@@ -4,8 +4,15 @@ import sys
 
 from pairbus.extras import install_hint
 
-DRILL = "drill"
-"""The command, and the extra with the packages of all extras that it needs."""
+EXTRAS_OF_COMMANDS = (
+    (("console",), "console"),
+    (("cost", "report"), "cli,report"),
+    (("drill",), "drill"),
+    (("emulator",), "cli,emulator"),
+    (("syphon", "control"), "cli"),
+    (("syphon",), "cli,spark"),
+)
+"""The extras with all packages that a command needs. Other commands need `cli` only."""
 
 
 def main() -> None:
@@ -15,7 +22,15 @@ def main() -> None:
 
         app()
     except ModuleNotFoundError as exc:
-        hint = install_hint(exc, DRILL if sys.argv[1:2] == [DRILL] else None)
+        hint = install_hint(exc, extras_of_command(sys.argv[1:]))
         if hint is None:
             raise
         sys.exit(f"This command needs {hint}")
+
+
+def extras_of_command(arguments: list[str]) -> str:
+    """Return the extras that a command line needs."""
+    for words, extras in EXTRAS_OF_COMMANDS:
+        if arguments[: len(words)] == list(words):
+            return extras
+    return "cli"

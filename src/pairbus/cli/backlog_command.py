@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pairbus.backlog.discovery import QueueSearch, describe_listing_error
 from pairbus.backlog.target import InspectionTarget
-from pairbus.cli.console import print_error, print_warning
+from pairbus.cli.console import print_error, print_failure, print_warning
 from pairbus.errors import AmqpError, PairbusError
 
 DONE, FAILED, USAGE_ERROR, STOPPED = 0, 1, 2, 4
@@ -26,7 +26,7 @@ def run_command(
     try:
         status = run(target())
     except AmqpError as exc:
-        print_error(err, exc.description)
+        print_failure(err, exc)
         raise typer.Exit(FAILED) from exc
     except PairbusError as exc:
         print_error(err, exc)
@@ -59,9 +59,13 @@ def warn_of_queues(
 
 
 def report_no_queues(err: Console, first_path: str, searched_to: int | None) -> None:
+    print_error(err, describe_no_queues(first_path, searched_to))
+
+
+def describe_no_queues(first_path: str, searched_to: int | None = None) -> str:
+    """Return the sentences for a secondary without backlog queues of the pairing."""
     searched = "" if searched_to is None else f" up to index {searched_to}"
-    print_error(
-        err,
+    return (
         f"No backlog queue {first_path.removesuffix('0')}* was found in the secondary{searched}. "
-        "Either no sender has paired yet, or the name of the primary is wrong.",
+        "Either no sender has paired yet, or the name of the primary is wrong."
     )

@@ -16,7 +16,7 @@ from pairbus.cli.backlog_command import (
 )
 from pairbus.cli.backlog_options import BacklogOptions
 from pairbus.cli.backlog_screen import print_queues
-from pairbus.cli.console import consoles, print_error, print_json, print_warning
+from pairbus.cli.console import consoles, print_error, print_json, print_warning, with_advice
 from pairbus.cli.network_options import NetworkOptions
 from pairbus.cli.option_groups import with_option_groups
 from pairbus.cli.pairing_options import AsJson, Timeout
@@ -77,6 +77,7 @@ def _report(err: Console, backlog: BacklogContents) -> int:
             "messages of each queue were peeked; a + means that there may be more.",
         )
     if backlog.problem is not None:
-        print_error(err, backlog.problem)
+        advice = "Check the address of the secondary, the key and its rights, and the network."
+        print_error(err, f"The backlog could not be read: {with_advice(backlog.problem, advice)}")
         return FAILED
     return DONE

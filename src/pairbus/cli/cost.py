@@ -12,6 +12,7 @@ from pairbus.cli.console import consoles, print_error, print_json
 from pairbus.cli.cost_report import PricesFile, TierName
 from pairbus.cli.cost_tables import print_titled_table, titled_table
 from pairbus.cli.durations import parse_duration
+from pairbus.cli.option_errors import with_option
 from pairbus.cli.pairing_options import AsJson
 from pairbus.cost.alternatives import alternatives, option_changes
 from pairbus.cost.forecast import CostItem, Forecast
@@ -118,7 +119,7 @@ def forecast(
             messaging_units=messaging_units,
         )
     except ConfigurationError as exc:
-        print_error(err, exc)
+        print_error(err, with_option(exc))
         raise typer.Exit(USAGE_ERROR) from exc
     if as_json:
         print_json(forecast_to_json(result))

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from pairbus.backlog.dead_letter_source import DeadLetterSource
 from pairbus.cli.backlog_command import FAILED, STOPPED, USAGE_ERROR
-from pairbus.cli.console import print_error, print_warning
+from pairbus.cli.console import print_error, print_failure, print_warning
 from pairbus.errors import AmqpError, PairbusError
 
 
@@ -16,7 +16,7 @@ def run_command(err: Console, run: Callable[[], int]) -> None:
     try:
         status = run()
     except AmqpError as exc:
-        print_error(err, exc.description)
+        print_failure(err, exc)
         status = FAILED
     except PairbusError as exc:
         print_error(err, exc)

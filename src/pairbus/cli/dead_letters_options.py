@@ -15,7 +15,7 @@ from pairbus.backlog.peek import connected, search_queues
 from pairbus.backlog.target import InspectionTarget, parse_namespace
 from pairbus.cli.backlog_command import now_ms, report_search
 from pairbus.cli.configuration_options import OptionalConfigFile, OptionalPairingName
-from pairbus.cli.default_paths import ledger_folder
+from pairbus.cli.default_paths import chosen_ledger
 from pairbus.cli.network_options import NetworkOptions
 from pairbus.cli.pairing_options import (
     DEFAULT_BACKLOG_QUEUES,
@@ -63,8 +63,13 @@ Entities = Annotated[
     ),
 ]
 Namespace = Annotated[
-    str,
-    typer.Option("--namespace", metavar="[primary|secondary]", help="Namespace of the --entity."),
+    str | None,
+    typer.Option(
+        "--namespace",
+        metavar="[primary|secondary]",
+        help="Namespace of the --entity.",
+        show_default="primary",
+    ),
 ]
 Queues = Annotated[
     list[int] | None,
@@ -125,7 +130,7 @@ class DeadLetterQueues:
     config: OptionalConfigFile = None
     pairing: OptionalPairingName = None
     entity: Entities = None
-    namespace: Namespace = "primary"
+    namespace: Namespace = None
     queue: Queues = None
 
     def source(
@@ -133,15 +138,17 @@ class DeadLetterQueues:
     ) -> DeadLetterSource | None:
         """Return the dead-letter queues that the options name, or None, with an error printed, if
         no backlog queue exists. Raises ConfigurationError and the errors of the client."""
-        if self.namespace not in ROLES:
+        if self.namespace not in (*ROLES, None):
             raise ConfigurationError(
                 f"--namespace: {self.namespace!r} is not valid. Use primary or secondary."
             )
         if self.entity:
             if self.queue:
                 raise ConfigurationError("Use --entity or --queue, not both.")
-            namespace = self._namespace(self.namespace, timeout_s, network)
+            namespace = self._namespace(self.namespace or "primary", timeout_s, network)
             return DeadLetterSource(namespace=namespace, entities=tuple(self.entity), to=to)
+        if self.namespace is not None:
+            raise ConfigurationError("--namespace needs --entity PATH.")
         return self._backlog(err, timeout_s, network, to)
 
     def _namespace(self, role: str, timeout_s: float, network: NetworkOptions) -> ClientOptions:
@@ -222,9 +229,9 @@ class LedgerOptions:
     no_ledger: NoLedger = False
 
     def usage(self, source: DeadLetterSource) -> UsageRecorder:
-        """Return the recorder of billable operations."""
-        if self.no_ledger:
+        """Return the recorder of billable operations. Raises ConfigurationError."""
+        folder = chosen_ledger(self.ledger, no_ledger=self.no_ledger)
+        if folder is None:
             return NO_USAGE
         target = source.target or source.namespace
-        path = str((self.ledger or ledger_folder()).absolute())
-        return UsageRecorder.create(path, target, source.namespace)
+        return UsageRecorder.create(str(folder.absolute()), target, source.namespace)

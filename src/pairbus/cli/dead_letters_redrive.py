@@ -116,6 +116,8 @@ def redrive(
     out, err = consoles()
 
     def run() -> int:
+        if spark is False and master is not None:
+            raise ConfigurationError("Use --master or --no-spark, not both.")
         choice = chosen.choice(count)
         source = queues.source(err, timeout, network, to=to)
         if source is None:

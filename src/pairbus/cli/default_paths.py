@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+from pairbus.errors import ConfigurationError
+
 
 def ledger_folder() -> Path:
     """Return `$XDG_STATE_HOME/pairbus/ledger`, or a folder in `~/.local/state` if the variable is
@@ -14,6 +16,16 @@ def ledger_folder() -> Path:
 def control_file(primary_name: str) -> Path:
     """Return the control file of the syphon for a primary, beside the folder of the ledger."""
     return _state_folder() / "control" / f"{quote(primary_name, safe='')}.json"
+
+
+def chosen_ledger(folder: Path | None, *, no_ledger: bool) -> Path | None:
+    """Return the folder of the ledger for the options --ledger and --no-ledger; None: no ledger.
+    Raises ConfigurationError."""
+    if not no_ledger:
+        return folder or ledger_folder()
+    if folder is not None:
+        raise ConfigurationError("Use --ledger or --no-ledger, not both.")
+    return None
 
 
 def _state_folder() -> Path:

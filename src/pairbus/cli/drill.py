@@ -17,6 +17,7 @@ from pairbus.cli.configuration_options import ConfigFileOfDrill, PairingNameOfDr
 from pairbus.cli.console import consoles, print_error, print_json, print_warning
 from pairbus.cli.drill_console import DrillConsole, require_console
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
+from pairbus.cli.option_errors import with_option
 from pairbus.cli.pairing_options import AsJson, require_credentials
 from pairbus.cli.spark_requirements import check_spark
 from pairbus.errors import ConfigurationError, PairbusError
@@ -151,7 +152,7 @@ def drill(
             if primary is not None and not yes:
                 _confirm(environment, options, with_console=console)
         except ConfigurationError as exc:
-            print_error(err, exc)
+            print_error(err, with_option(exc))
             raise typer.Exit(USAGE_ERROR) from exc
         drill_run = _DrillRun(out, err, web_console, as_json=as_json, close_console=close_console)
         status = drill_run.run(environment, options, data)
@@ -161,9 +162,15 @@ def drill(
 def _data_folder(folder: Path | None, resources: ExitStack) -> Path:
     if folder is None:
         return Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="pairbus-drill-")))
-    if folder.exists() and any(folder.iterdir()):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as exc:
+        raise ConfigurationError(
+            f"--folder: {folder} cannot be used: {exc.strerror}. Use an empty or new folder."
+        ) from exc
+    if not is_empty:
         raise ConfigurationError(f"--folder: {folder} is not empty. Use an empty or new folder.")
-    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 

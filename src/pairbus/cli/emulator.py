@@ -162,6 +162,12 @@ def emulator(
     )
     try:
         configs = load_namespaces(namespace or [], config)
+        if len(port or ()) > len(configs):
+            raise ConfigurationError(
+                f"There are {len(port or ())} ports for {len(configs)} "
+                f"namespace{'' if len(configs) == 1 else 's'}. Use --port once for each namespace, "
+                "or only for the first."
+            )
         tier_for_all = None
         if tier is not None or messaging_units > 1:
             tier_for_all = tier_of(tier or UNLIMITED, messaging_units)
@@ -208,8 +214,11 @@ def emulator(
     except StateError as exc:
         print_error(err, exc)
         raise typer.Exit(1) from exc
-    except (ConfigurationError, OSError) as exc:
+    except ConfigurationError as exc:
         print_error(err, exc)
+        raise typer.Exit(2) from exc
+    except OSError as exc:
+        print_error(err, f"{exc.filename or folder} cannot be used: {exc.strerror or exc}.")
         raise typer.Exit(2) from exc
 
 

@@ -1,5 +1,6 @@
 """Options of several commands that tell how to reach the namespaces."""
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -46,6 +47,19 @@ CaFile = Annotated[
 ]
 
 
+def check_ca_file(path: Path) -> None:
+    """Raise ConfigurationError if a file has no certificates. Otherwise each connection would fail,
+    as if its namespace were not available."""
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as exc:  # also ssl.SSLError
+        is_read = isinstance(exc, ssl.SSLError)
+        reason = "it has no certificate in PEM format" if is_read else exc.strerror
+        raise ConfigurationError(
+            f"--ca-file: {path} cannot be used: {reason}. Use a PEM file with the CA certificates."
+        ) from exc
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
     """These options, as a group of a command."""
@@ -64,6 +78,8 @@ class NetworkOptions:
             proxy = None if not self.proxy else Proxy.from_url(self.proxy)
         except ConfigurationError as exc:
             raise ConfigurationError(f"--proxy: {exc}.") from None
+        if self.ca_file is not None:
+            check_ca_file(self.ca_file)
         return {
             "transport": self.transport,
             "proxy": proxy,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from pairbus.backlog.discovery import describe_queues
+from pairbus.cli.backlog_command import describe_no_queues
 from pairbus.cli.console import print_warning
 from pairbus.cli.formatting import messages
 from pairbus.cli.threads import run_in_thread
@@ -15,13 +16,15 @@ if TYPE_CHECKING:
 
 
 def warn_of_other_queues(err: Console, options: "SyphonOptions") -> tuple[int, ...]:
-    """Print a warning if there are other queues and they can be listed. Return their indexes."""
-    from pairbus.syphon.counts import unread_queues
+    """Print a warning if there are other queues, or no queue at all, and they can be listed. Return
+    the indexes of the others."""
+    from pairbus.syphon.counts import existing_queues
 
-    count = options.backlog_queue_count
-    indexes = run_in_thread(
-        lambda: unread_queues(options.secondary, options.name or "", count, options.usage)
-    )
+    count, name = options.backlog_queue_count, options.name or ""
+    existing = run_in_thread(lambda: existing_queues(options.secondary, name, count, options.usage))
+    if existing == ():
+        print_warning(err, describe_no_queues(backlog_path(name, 0)))
+    indexes = tuple(index for index in existing or () if index >= count)
     if indexes:
         names, single = describe_queues(indexes), len(indexes) == 1
         print_warning(

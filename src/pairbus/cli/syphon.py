@@ -17,11 +17,12 @@ from pairbus.cli.configuration_options import (
     selected_section,
 )
 from pairbus.cli.console import consoles, print_error, print_warning
+from pairbus.cli.default_paths import chosen_ledger
 from pairbus.cli.default_paths import control_file as default_control_file
-from pairbus.cli.default_paths import ledger_folder
 from pairbus.cli.durations import parse_optional_duration
 from pairbus.cli.metrics_options import MetricsOptions
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
+from pairbus.cli.option_errors import with_option
 from pairbus.cli.option_groups import with_option_groups
 from pairbus.cli.other_queues import warn_of_other_queues
 from pairbus.cli.pairing_options import (
@@ -206,6 +207,9 @@ def syphon(
         network = NetworkOptions(transport, proxy, ca_file)
         if archive_format is not None and archive is None:
             raise ConfigurationError("--archive-format needs --archive FOLDER.")
+        if "" in (only or ()):
+            raise ConfigurationError("--only needs the path of a queue or topic, such as orders.")
+        ledger_path = chosen_ledger(ledger, no_ledger=no_ledger)
         fields: dict[str, Any] = {
             "only": tuple(only or ()),
             "where": where,
@@ -219,7 +223,7 @@ def syphon(
             ),
             "poll": timedelta(seconds=poll),
             "stuck_after": timedelta(seconds=stuck_after),
-            "ledger": None if no_ledger else str((ledger or ledger_folder()).absolute()),
+            "ledger": None if ledger_path is None else str(ledger_path.absolute()),
         }
         configuration = loaded_configuration(context)
         section = selected_section(context)
@@ -240,7 +244,7 @@ def syphon(
             _control_settings(options)
         endpoint = None if dry_run else metrics.open()
     except PairbusError as exc:
-        print_error(err, exc)
+        print_error(err, with_option(exc))
         raise typer.Exit(USAGE_ERROR) from exc
     publish = None
     if endpoint is not None:

@@ -155,8 +155,15 @@ def _update(
     try:
         file = ControlFile(syphon.path())
         control = file.read() if change is None else file.update(change)
-    except (PairbusError, OSError) as exc:
+    except PairbusError as exc:
         print_error(err, exc)
+        raise typer.Exit(USAGE_ERROR) from exc
+    except OSError as exc:
+        print_error(
+            err,
+            f"The control file cannot be used: {exc.filename}: {exc.strerror}. Choose another one "
+            "with --control-file, here and for the syphon.",
+        )
         raise typer.Exit(USAGE_ERROR) from exc
     _show(file, control, as_json=as_json)
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from pairbus.cli.backlog_screen import print_summaries
 from pairbus.cli.console import print_error
 from pairbus.cli.formatting import messages
+from pairbus.cli.option_errors import with_option
 from pairbus.cli.syphon_status_file import DRAINED, FAILED, USAGE_ERROR
 from pairbus.cli.threads import run_in_thread
 from pairbus.errors import ConfigurationError, PairbusError
@@ -39,7 +40,7 @@ def run_dry_run(
                     selection = run_in_thread(partial(_selection, resources, options, master))
                 results.append(_print_dry_run(out, err, options, selection))
             except ConfigurationError as exc:
-                print_error(err, exc)
+                print_error(err, with_option(exc))
                 return USAGE_ERROR
             except Exception as exc:  # any error of Spark
                 if options.where is None:

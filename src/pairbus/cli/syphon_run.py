@@ -13,6 +13,7 @@ from pairbus.cli.backlog_counter import BacklogCounter
 from pairbus.cli.cancellation import cancel_on_signal
 from pairbus.cli.console import print_error, print_warning
 from pairbus.cli.drain_screen import DrainScreen, RateMeter
+from pairbus.cli.option_errors import with_option
 from pairbus.cli.other_queues import other_queues_problem
 from pairbus.cli.syphon_status_file import (
     DEAD_LETTERED,
@@ -89,7 +90,7 @@ class SyphonRun:
             # In the main thread, Spark would replace our handler of Ctrl-C with its own.
             run_in_thread(lambda: self._syphon.start(once=self._once))
         except ConfigurationError as exc:
-            print_error(err, exc)
+            print_error(err, with_option(exc))
             self._report_end(str(exc))
             return USAGE_ERROR
         except Exception as exc:  # noqa: BLE001  any error of Spark

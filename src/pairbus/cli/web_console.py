@@ -19,7 +19,7 @@ from pairbus.cli.configuration_options import (
     selected_section,
 )
 from pairbus.cli.console import consoles, print_error, print_warning
-from pairbus.cli.default_paths import console_folder, control_file, ledger_folder
+from pairbus.cli.default_paths import chosen_ledger, console_folder, control_file
 from pairbus.cli.durations import parse_duration
 from pairbus.cli.network_options import CaFile, NetworkOptions, ProxyUrl, Transport
 from pairbus.cli.pairing_options import (
@@ -70,6 +70,12 @@ class _Address:
     key: Path | None
     emulator_certificate: bool
     names: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.certificate is not None and self.emulator_certificate:
+            raise ConfigurationError("Use --tls-cert or --emulator-certificate, not both.")
+        if self.certificate is None and self.key is not None:
+            raise ConfigurationError("--tls-key needs --tls-cert FILE.")
 
     @property
     def has_tls(self) -> bool:
@@ -211,7 +217,7 @@ def console(
             database_file=base / f"{control_file(name).stem}.sqlite3",
             control_file=control_path or control_file(name),
             status_file=status_file,
-            ledger=None if no_ledger else (ledger or ledger_folder()),
+            ledger=chosen_ledger(ledger, no_ledger=no_ledger),
             pairing=None if section is None else section.name,
             prices=read_prices(prices),
             tier=Tier.named(tier),

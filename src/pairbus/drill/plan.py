@@ -86,5 +86,5 @@ class DrillOptions:
 def _check(name: str, value: float, minimum: float, maximum: float, unit: str = "") -> None:
     if not minimum <= value <= maximum:
         raise ConfigurationError(
-            f"{name} must be between {minimum:g} and {maximum:g}{unit}, not {value:g}."
+            f"{name} must be between {minimum:,} and {maximum:,}{unit}, not {value:,.10g}."
         )

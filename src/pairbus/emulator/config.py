@@ -78,17 +78,25 @@ def load_namespaces(names: Iterable[str], file: Path | None) -> list[NamespaceCo
     """Return the namespaces to serve: those of a Config.json, then one without entities for each
     further name. With neither there is one namespace, `local`.
 
-    Raises ConfigurationError if the file is not valid, and OSError if it cannot be read.
+    Raises ConfigurationError if the file is not valid or cannot be read, or if a name is there
+    twice.
     """
     namespaces: list[NamespaceConfig] = []
     if file is not None:
         try:
             namespaces += read_config(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
+            raise ConfigurationError(f"{file} cannot be read: {reason}.") from exc
         except ConfigurationError as exc:
             raise ConfigurationError(f"{file}: {exc}") from exc
     names = tuple(names)
     for name in names:
         check_namespace_name(name)
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigurationError(
+            f"The namespace {repeated!r} is named twice. Use a different name for each."
+        )
     configured = {namespace.name for namespace in namespaces}
     namespaces += [NamespaceConfig(name=name) for name in names if name not in configured]
     return namespaces or [NamespaceConfig(name="local")]

@@ -75,7 +75,9 @@ class ReservedPort:
         address = format_address(self._host, self.number)
         if exc.errno != errno.EADDRINUSE:
             reason = "unknown host" if isinstance(exc, socket.gaierror) else exc.strerror
-            return ConfigurationError(f"Could not listen on {address}: {reason}.")
+            return ConfigurationError(
+                f"Could not listen on {address}: {reason}. Choose another host or port."
+            )
         if self._is_kept and self._file is not None:
             return StateError(
                 f"{address} is in use by another program, and was the address of data folder"

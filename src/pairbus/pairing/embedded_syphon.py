@@ -144,10 +144,7 @@ def syphon_options(
         from pairbus.syphon.options import SyphonOptions
         from pairbus.syphon.query import Syphon  # noqa: F401  fails now if Spark is missing
     except ImportError as exc:
-        raise ConfigurationError(
-            "enable_syphon needs Spark and Java 17 or 21. Run: pip install 'pairbus[spark]' "
-            f"({exc})"
-        ) from exc
+        raise ConfigurationError(f"enable_syphon=True cannot start a syphon. {exc}") from exc
     given: object = options.syphon_options
     if given is None:
         return SyphonOptions(

@@ -9,7 +9,7 @@ ServiceBusError. The first of these that applies decides:
 3. the class;
 4. for ServiceBusError itself: the wrapped exception, then the status of a management response.
 
-docs/reference/failures.md has the same rules as a table.
+The page Failure classification of the documentation has the same rules as a table.
 """
 
 import struct

@@ -138,7 +138,11 @@ def make_plan(
             "The options name no secondary. Set it to a connection string or a client."
         )
     if not isinstance(primary, client_class):
-        raise ConfigurationError(f"The primary must be a {_name_of(client_class)}, not {primary!r}")
+        # Not its value, which may be a connection string with a key.
+        raise ConfigurationError(
+            f"The primary must be an {_name_of(client_class)}, not {_name_of(type(primary))}."
+            f"{_other_function(type(primary))}"
+        )
     check_client(primary)
     check_no_entity_path(primary, "primary")
     secondary = _secondary_client(options.secondary, client_class)
@@ -212,13 +216,24 @@ def _secondary_client(secondary: Any, client_class: Any) -> Any:
             ) from exc
     if not isinstance(secondary, client_class):
         raise ConfigurationError(
-            f"The secondary must be a connection string or a {_name_of(client_class)}, "
-            f"not {type(secondary).__name__}"
+            f"The secondary must be a connection string or an {_name_of(client_class)}, not "
+            f"{_name_of(type(secondary))}."
         )
     check_client(secondary)
     check_no_entity_path(secondary, "secondary")
     return secondary
 
 
-def _name_of(client_class: Any) -> str:
-    return f"{client_class.__module__.partition('._')[0]}.{client_class.__name__}"
+def _name_of(type_: type) -> str:
+    module = type_.__module__.partition("._")[0]
+    return type_.__name__ if module == "builtins" else f"{module}.{type_.__name__}"
+
+
+def _other_function(type_: type) -> str:
+    """Return the advice for a client of the other kind, asynchronous or not."""
+    functions = {
+        "azure.servicebus.ServiceBusClient": "pairbus.pair_namespace",
+        "azure.servicebus.aio.ServiceBusClient": "pairbus.aio.pair_namespace",
+    }
+    function = functions.get(_name_of(type_))
+    return "" if function is None else f" For this client, use {function}."

@@ -43,8 +43,8 @@ def register(spark: SparkSession) -> None:
 
 
 class ServiceBus(DataSource):
-    """The data source of `format("servicebus")`. docs/reference/connector.md describes its
-    options."""
+    """The data source of `format("servicebus")`. The page Service Bus connector for Spark
+    of the documentation describes its options."""
 
     @classmethod
     def name(cls) -> str:

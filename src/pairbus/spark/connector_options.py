@@ -1,4 +1,5 @@
-"""Options of `format("servicebus")`. They are described in docs/reference/connector.md."""
+"""Options of `format("servicebus")`. The page Service Bus connector for Spark of the
+documentation describes them."""
 
 import os
 from collections.abc import Mapping

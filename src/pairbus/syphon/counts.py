@@ -37,11 +37,11 @@ def message_count(options: ClientOptions, queue: str) -> int | None:
         return None
 
 
-def unread_queues(
+def existing_queues(
     options: ClientOptions, primary_name: str, count: int, usage: UsageRecorder = NO_USAGE
-) -> tuple[int, ...]:
-    """Return the indexes of backlog queues that exist beyond the first `count`. Empty: there are
-    none, or the queues cannot be listed."""
+) -> tuple[int, ...] | None:
+    """Return the indexes of the backlog queues that exist, also beyond the first `count`. None: the
+    queues cannot be listed."""
     answers: list[bool] = []
     try:
         with AdministrationClient(
@@ -50,8 +50,8 @@ def unread_queues(
         ) as administration:
             listing = listing_of(administration, primary_name, count)
     except PairbusError:  # no token
-        return ()
+        return None
     for answered in answers:
         usage.add(OperationKind.MANAGEMENT, None, answered=answered)
     usage.flush()
-    return tuple(index for index in listing.indexes or () if index >= count)
+    return listing.indexes

@@ -20,7 +20,8 @@ DETAILED_SCHEMA = (
     f"{BACKLOG_SCHEMA}, sequence_number long, message_id string, "
     "subject string, content_type string, application_properties map<string,string>"
 )
-"""The columns that a transformation sees. docs/reference/columns.md describes them."""
+"""The columns that a transformation sees. The page Columns of the documentation describes
+them."""
 
 
 class DetailedMessage(NamedTuple):

@@ -48,9 +48,9 @@ class SyphonOptions:
     only: tuple[str, ...] = ()
     """Move only messages for these paths. Empty: all messages."""
     where: str | None = None
-    """Move only messages for which this SQL expression of Spark is true. The columns are in
-    docs/reference/columns.md. Messages that have to be dead-lettered always are. None: all
-    messages."""
+    """Move only messages for which this SQL expression of Spark is true. The page Columns
+    of the documentation lists the columns. Messages that have to be dead-lettered always are. None:
+    all messages."""
     max_rate: float | None = None
     """The highest number of messages a second. None: no limit."""
     max_rates: Mapping[str, float] = field(default_factory=dict)
@@ -61,22 +61,21 @@ class SyphonOptions:
     """The time for which a receive waits while the backlog is empty. Each receive is billed."""
     archive: str | None = None
     """A folder for files with every moved message, on each machine of the query or shared by them.
-    A message may be in it twice, and is never missing; see docs/how-to/syphon.md. None: no
-    archive."""
+    A message may be in it twice, and is never missing. None: no archive."""
     archive_format: ArchiveFormat = "parquet"
     """The format of these files."""
     control_file: str | None = None
     """The file through which `pairbus syphon control` pauses the syphon and changes its rates. A
     pause in it survives a restart. None: a temporary file."""
     ledger: str | None = None
-    """A folder for the usage ledger, on each machine of the query (docs/explanation/cost.md).
-    None: no ledger."""
+    """A folder for the usage ledger, on each machine of the query. The page Cost of the
+    documentation describes it. None: no ledger."""
     stuck_after: timedelta = timedelta(minutes=2)
     """The syphon is unhealthy if it makes no progress for this long while messages wait."""
     telemetry: bool | None = None
-    """Record metrics and spans with OpenTelemetry (see docs/reference/telemetry.md). None: only if
-    the application has set a provider before it starts the syphon. True: also if it sets one
-    later, which requires the package opentelemetry-api."""
+    """Record metrics and spans with OpenTelemetry. None: only if the application has set a provider
+    before it starts the syphon. True: also if it sets one later, which requires the package
+    opentelemetry-api. The page Metrics and traces of the documentation lists them."""
     missing_destination_grace: timedelta | None = timedelta(hours=1)
     """The time for which messages wait for a destination that does not exist, counted from the
     first attempt of this syphon. Then they are dead-lettered. Zero: at once; None: they wait until

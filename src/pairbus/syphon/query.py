@@ -84,7 +84,7 @@ class Syphon:
 
         `transform` gets the backlog as a streaming DataFrame and returns the rows to move. It may
         drop rows, which stay in the backlog, and change `destination`, `payload`, `problem` and
-        `description`; docs/how-to/syphon.md has the details."""
+        `description`; the page Working with a syphon of the documentation has the details."""
         self.options = options
         self.format_name = f"pairbus-syphon-{uuid4().hex[:8]}"
         """The name of its data source in the session."""

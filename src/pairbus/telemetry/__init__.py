@@ -1,4 +1,4 @@
 """Metrics and traces through the API of OpenTelemetry, which is optional.
 
-docs/reference/telemetry.md describes them.
+The page Metrics and traces of the documentation describes them.
 """

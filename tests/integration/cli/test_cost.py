@@ -139,7 +139,7 @@ def test_price_list_of_the_user_is_used_and_named(tmp_path: Path) -> None:
         ("--poll 9999999999999d", "--poll: the duration '9999999999999d' is too long"),
         ("--outage 31d", "the outage length must be 0:00:00 to 30 days"),
         ("--rate=-1", "rate must be a number"),
-        ("--backlog-queues 0", "backlog_queue_count"),
+        ("--backlog-queues 0", "--backlog-queues must be"),
         ("--clients 0", "clients must be an integer of at least 1, not 0"),
         ("--failback never", "'never'"),
         ("--share 2", "share must be a number from 0 to 1, not 2"),

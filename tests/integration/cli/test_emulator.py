@@ -163,11 +163,31 @@ def test_two_processes_serve_two_namespaces_in_one_folder(tmp_path: Path) -> Non
 
 
 def test_namespace_that_is_named_twice_is_refused(tmp_path: Path) -> None:
-    ended = run("emulator", "--namespace", "a", "--namespace", "a", "--folder", str(tmp_path))
+    folder = tmp_path / "data"
+    result = run_here("emulator", *2 * ("--namespace", "a"), "--folder", str(folder))
 
-    assert ended.returncode == 1
-    assert "is already in use by another namespace of this process since" in ended.stderr
-    assert ended.stderr.endswith(": stop that namespace, or choose another folder.\n")
+    assert result.exit_code == 2
+    assert result.stderr == "The namespace 'a' is named twice. Use a different name for each.\n"
+    assert not folder.exists()
+
+
+def test_more_ports_than_namespaces_are_refused() -> None:
+    result = run_here("emulator", "--namespace", "a", "--port", "5001", "--port", "5002")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "There are 2 ports for 1 namespace. Use --port once for each namespace, or only for the "
+        "first.\n"
+    )
+
+
+def test_folder_that_cannot_be_created_is_reported_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run_here("emulator", "--folder", str(tmp_path / "file" / "data"))
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{tmp_path / 'file' / 'data'} cannot be used: ")
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["bad name!!", "", "../up", "-x", "x" * 51])
@@ -291,7 +311,7 @@ def max_message_kb(emulator: EmulatorProcess, queue: str) -> int | None:
             json.dumps({"UserConfig": {"Namespaces": [{"Name": "n", "Tier": "basic"}]}}),
             "'basic' is not a tier",
         ),
-        (None, "Config.json"),
+        (None, "Config.json cannot be read: No such file or directory."),
     ],
     ids=["no JSON", "no namespaces", "invalid name", "unknown tier", "missing file"],
 )

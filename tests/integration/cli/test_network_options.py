@@ -114,8 +114,8 @@ def test_wrong_password_of_the_proxy_is_one_sentence(
 
     assert result.exit_code == 1
     assert result.stderr == (
-        f"proxy 127.0.0.1:{process.port} rejected the user name or the password (401 "
-        "Unauthorized). Correct them in the URL of the proxy.\n"
+        f"The backlog could not be read: proxy 127.0.0.1:{process.port} rejected the user name or "
+        "the password (401 Unauthorized). Correct them in the URL of the proxy.\n"
     )
 
 

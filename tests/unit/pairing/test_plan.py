@@ -180,10 +180,22 @@ def test_invalid_connection_string_is_a_configuration_error(wrong: str) -> None:
     assert len(registry) == 0
 
 
+@pytest.mark.rule("P1")
+def test_connection_string_in_place_of_the_primary_is_not_in_the_error() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        plan(string("one"), string("two"))
+
+    assert str(caught.value) == (
+        "The primary must be an azure.servicebus.ServiceBusClient, not str."
+    )
+
+
 def test_sync_and_async_clients_cannot_be_mixed() -> None:
-    with pytest.raises(ConfigurationError, match=r"The primary must be a azure\.servicebus\.aio"):
+    with pytest.raises(ConfigurationError, match=r"use pairbus\.pair_namespace"):
         plan(client("one"), string("two"), AsyncServiceBusClient)
-    with pytest.raises(ConfigurationError, match=r"or a azure\.servicebus\.ServiceBusClient"):
+    with pytest.raises(ConfigurationError, match=r"use pairbus\.aio\.pair_namespace"):
+        plan(client("one", AsyncServiceBusClient), string("two"))
+    with pytest.raises(ConfigurationError, match=r"not azure\.servicebus\.aio\.ServiceBusClient"):
         plan(client("one"), client("two", AsyncServiceBusClient))
     with pytest.raises(ConfigurationError, match="not int"):
         plan(client("one"), 7)

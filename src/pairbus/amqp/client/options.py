@@ -134,8 +134,7 @@ class ClientOptions:
             if self.certificate_file is not None:
                 context.load_cert_chain(self.certificate_file)
         except (OSError, ssl.SSLError) as exc:
-            raise ConfigurationError(
-                f"ca_file {self.ca_file!r} or certificate_file {self.certificate_file!r} "
-                f"cannot be used: {exc}"
-            ) from exc
+            files = {"ca_file": self.ca_file, "certificate_file": self.certificate_file}
+            names = [f"{name} {path!r}" for name, path in files.items() if path is not None]
+            raise ConfigurationError(f"{' or '.join(names)} cannot be used: {exc}") from exc
         return context
