@@ -165,7 +165,8 @@ class LongPolls:
     def _is_known(self, poll: _QueuePoll) -> bool:
         now = self._now()
         waited = poll.credit_since is not None and now - poll.credit_since >= KNOWN_EMPTY_S
-        return poll.message is not None or waited or now < poll.missing_until
+        is_empty = waited and self.error is None
+        return poll.message is not None or is_empty or now < poll.missing_until
 
     def _run(self) -> None:
         pause_s = RETRY_S
@@ -179,11 +180,10 @@ class LongPolls:
                 self.error = exc
                 with self._changed:
                     for poll in self._polls.values():
+                        # The credit of a link that did not end is still outstanding.
                         if poll.credit_since is not None and poll.receiver.error is not None:
-                            # A namespace that detaches a link counts its receive as answered.
-                            answered = isinstance(poll.receiver.error, LinkLost)
-                            self._record_empty_poll(poll, answered=answered)
-                        poll.credit_since = None
+                            poll.credit_since = None
+                            self._record_empty_poll(poll, answered=_is_answered(poll))
                     self._changed.notify_all()
                     self._changed.wait_for(lambda: self._stopped, pause_s)
                 pause_s = min(pause_s * 2, MAX_RETRY_S)
@@ -310,7 +310,7 @@ class LongPolls:
         deliveries = poll.receiver.drain()
         poll.credit_since = None
         if not deliveries:
-            self._record_empty_poll(poll)
+            self._record_empty_poll(poll, answered=_is_answered(poll))
         with self._changed:
             self._store(poll, deliveries)
 
@@ -324,6 +324,12 @@ class LongPolls:
             OperationKind.POLL, poll.receiver.path, purpose=Purpose.IDLE, answered=answered
         )
         self._usage.flush()
+
+
+def _is_answered(poll: _QueuePoll) -> bool:
+    """Return whether the namespace has answered a poll that ended without a message. A namespace
+    that detaches a link counts its receive."""
+    return poll.receiver.error is None or isinstance(poll.receiver.error, LinkLost)
 
 
 def renewal_s(lock_ms: int) -> float:
