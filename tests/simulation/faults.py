@@ -62,6 +62,8 @@ class FaultInjector:
             namespace.runtime.faults.clear()
         for one, other in self._pairs():
             self._world.network.heal(one, other)
+        # A host whose connections are all slower than a handshake may take is not reachable.
+        self._world.network.slow_share = 0.0
 
     def _pairs(self) -> list[tuple[str, str]]:
         clients = [a.machine.name for a in self._applications]
