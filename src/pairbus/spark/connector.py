@@ -114,5 +114,5 @@ class MessageRows:
     def queue_was_empty(self, queue: str, *, answered: bool = True) -> None:
         """Do nothing: the connector keeps no ledger."""
 
-    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+    def lock_was_renewed(self, message: ReceivedMessage, *, answered: bool = True) -> None:
         """Do nothing: the connector keeps no ledger."""

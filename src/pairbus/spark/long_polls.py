@@ -6,7 +6,6 @@ first one of the next micro-batch. Its lock is renewed until that micro-batch ha
 task that settles it may start late.
 """
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable
@@ -275,6 +274,9 @@ class LongPolls:
             (expiry,) = poll.management.renew_locks([message.lock_token])
         except LockLost:  # it expired, or a task has settled the message
             renewed = None
+        except AmqpError:
+            self._record(OperationKind.RENEW, message, answered=False)
+            raise
         else:
             renewed = message._replace(locked_until=poll.expiry.corrected(int(expiry)))
             self._record(OperationKind.RENEW, message)
@@ -301,9 +303,14 @@ class LongPolls:
             if message is None or message.lock_token is None:
                 return
             poll.message = None
-        with contextlib.suppress(LockLost):
+        try:
             poll.management.settle([message.lock_token], ABANDONED)
-            self._record(OperationKind.ABANDON, message)
+        except LockLost:
+            return
+        except AmqpError:
+            self._record(OperationKind.ABANDON, message, answered=False)
+            raise
+        self._record(OperationKind.ABANDON, message)
 
     def _end(self, poll: _QueuePoll) -> None:
         """Take the credit back, and keep a message that arrives meanwhile."""
@@ -314,9 +321,12 @@ class LongPolls:
         with self._changed:
             self._store(poll, deliveries)
 
-    def _record(self, kind: OperationKind, message: ReceivedMessage) -> None:
+    def _record(
+        self, kind: OperationKind, message: ReceivedMessage, *, answered: bool = True
+    ) -> None:
         if self._usage.enabled:
-            self._usage.add_settlements(kind, [destination_of(message.payload) or ""])
+            destination = destination_of(message.payload) or ""
+            self._usage.add_settlements(kind, [destination], answered=answered)
             self._usage.flush()
 
     def _record_empty_poll(self, poll: _QueuePoll, *, answered: bool = True) -> None:

@@ -45,8 +45,8 @@ class RowConverter(Protocol[Row]):
     def queue_was_empty(self, queue: str, *, answered: bool = True) -> None:
         """Take note of a receive that ended without a message, or without an answer."""
 
-    def lock_was_renewed(self, message: ReceivedMessage) -> None:
-        """Take note of the renewal of a lock."""
+    def lock_was_renewed(self, message: ReceivedMessage, *, answered: bool = True) -> None:
+        """Take note of the renewal of a lock, or of an attempt without an answer."""
 
 
 class QueueReader(Generic[Row]):
@@ -97,6 +97,7 @@ class QueueReader(Generic[Row]):
             return None
         except AmqpError as exc:
             logger.warning("A lock of %s could not be renewed: %s", first.queue, exc)
+            self._converter.lock_was_renewed(first, answered=False)
             return None
         self._converter.lock_was_renewed(first)
         return first._replace(locked_until=wall_clock_ms() + first.lock_ms)

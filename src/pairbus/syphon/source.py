@@ -242,10 +242,10 @@ class BacklogRows:
         """Record the receive, which is billed."""
         self._usage.add(OperationKind.POLL, queue, answered=answered)
 
-    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+    def lock_was_renewed(self, message: ReceivedMessage, *, answered: bool = True) -> None:
         """Record the renewal, which is billed."""
         destination = destination_of(message.payload) or ""
-        self._usage.add_settlements(OperationKind.RENEW, [destination])
+        self._usage.add_settlements(OperationKind.RENEW, [destination], answered=answered)
 
     def _session_order(self, queue: str) -> SessionOrder:
         peeks = SessionPeeks(
