@@ -1,11 +1,12 @@
-"""Observers of syphons: what their tasks send, and whether their locks are still valid."""
+"""Observers of clients: the messages that arrive, what the tasks of syphons send, and whether their
+locks are still valid."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pairbus.amqp.client.sender
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
-from pairbus.amqp.client import PendingDelivery
+from pairbus.amqp.client import Management, PendingDelivery, Receiver
 from pairbus.spark.destination_sender import DestinationSender
 from pairbus.spark.messages import RestoredMessage
 from tests.simulation.journal import Journal, id_of
@@ -34,6 +35,28 @@ def observe_locks(journal: Journal, world: World) -> Callable[[], None]:
 
     def restore() -> None:
         DestinationSender._start = start  # type: ignore[method-assign]
+
+    return restore
+
+
+def observe_arrivals(journal: Journal) -> Callable[[], None]:
+    """Count the messages that clients receive and peek, until the returned function is called."""
+    receiver_class: Any = Receiver
+    on_delivery, peek = receiver_class.on_delivery, Management.peek
+
+    def received(receiver: Any, delivery: Any) -> None:
+        journal.arrivals[receiver.client.options.host, "receive"] += 1
+        on_delivery(receiver, delivery)
+
+    def peeked(management: Any, *arguments: Any, **options: Any) -> list[bytes]:
+        messages = peek(management, *arguments, **options)
+        journal.arrivals[management.client.options.host, "peek"] += len(messages)
+        return messages
+
+    receiver_class.on_delivery, Management.peek = received, peeked  # type: ignore[method-assign]
+
+    def restore() -> None:
+        receiver_class.on_delivery, Management.peek = on_delivery, peek  # type: ignore[method-assign]
 
     return restore
 

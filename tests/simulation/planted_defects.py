@@ -103,7 +103,7 @@ MUTANTS = {
     "take a peek that failed for an empty queue": Mutant(
         "pairing/recovery.py",
         "            pairing.peek_failed(path, exc)\n            return\n",
-        "            peeks.append(PeekResult(0))\n            continue\n",
+        "            peek_round.add()\n            continue\n",
     ),
     "peek at one backlog queue only": Mutant(
         "pairing/recovery.py",

@@ -17,7 +17,7 @@ from tests.simulation.faults import FaultInjector
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.namespace import SimulatedNamespace, queue
-from tests.simulation.observers import observe_forwards, observe_locks
+from tests.simulation.observers import observe_arrivals, observe_forwards, observe_locks
 from tests.simulation.plan import Plan, is_outage
 from tests.simulation.scheduler import Machine, SimulationError
 from tests.simulation.spark import SimulatedSyphon
@@ -270,6 +270,7 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
         restores = [
             observe_forwards(simulation.journal, world),
             observe_locks(simulation.journal, world),
+            observe_arrivals(simulation.journal),
         ]
         try:
             simulation.run()

@@ -248,6 +248,12 @@ def two_runs_have_the_same_trace() -> str:
     return digests[0]
 
 
+def records_in(folder: str) -> list[dict[str, Any]]:
+    """Return the operations in the ledgers of a folder."""
+    lines = "".join(path.read_text() for path in Path(folder).iterdir()).splitlines()
+    return [record for record in map(json.loads, lines) if "kind" in record]
+
+
 @story
 def poll_of_a_silent_connection_is_not_recorded_as_answered() -> None:
     """The namespace may never have seen the credit, so it is not known whether it counts."""
@@ -267,9 +273,31 @@ def poll_of_a_silent_connection_is_not_recorded_as_answered() -> None:
                 connection.silence(connection.server)
             run_client(world, polls.stop)
             world.run_for(20)
-            lines = "".join(path.read_text() for path in Path(folder).iterdir()).splitlines()
-            records = [record for record in map(json.loads, lines) if "kind" in record]
-            assert [record["answered"] for record in records] == [not is_silent]
+            assert [record["answered"] for record in records_in(folder)] == [not is_silent]
+
+
+@story
+def poll_and_renewal_without_an_answer_are_recorded() -> None:
+    """The namespace may count what a client asked over a connection that became silent."""
+    with tempfile.TemporaryDirectory() as folder, open_world(9) as world:
+        namespace = start_namespace(world)
+        namespace.create_queue(queue("other", lock_s=10))
+        send(world, namespace, "a")
+        options = namespace.options(operation_timeout_s=2.0)
+        usage = UsageRecorder.create(folder, options, options)
+        polls = LongPolls(options, ["q", "other"], poll_s=900, usage=usage)
+
+        def poll() -> None:
+            polls.resume()
+            polls.wait_until_known(10)
+
+        run_client(world, poll)
+        connection = list(world.network.connections)[-1]
+        connection.silence(connection.client)
+        world.run_for(6)  # the lock is renewed after a third of its duration
+        run_client(world, polls.stop)
+        records = [record for record in records_in(folder) if not record["answered"]]
+        assert {record["kind"] for record in records} == {"renew", "poll"}
 
 
 # The checks must notice what they check.
