@@ -1,5 +1,6 @@
 """Applications: processes that pair two namespaces and send messages, with the real pairing."""
 
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ from pairbus.pairing.sdk import encode
 from pairbus.pairing.usage import PairingUsage
 from pairbus.servicebus import conditions
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
+from tests.simulation.checks import StoredCopy
 from tests.simulation.driver import SimulatedDriver
 from tests.simulation.journal import Journal, MessageRecord, id_of
 from tests.simulation.path_checks import PathChecks
@@ -47,7 +49,9 @@ class Application:
         backlog_queues: tuple[str, ...],
         *,
         ledger: str | None = None,
+        backlog: Callable[[], Iterable[StoredCopy]],
     ) -> None:
+        """`backlog` returns the messages that are in the backlog."""
         self.world = world
         self.plan = plan
         self.number = number
@@ -61,6 +65,9 @@ class Application:
         self._primary, self._secondary = primary, secondary
         self._queues = backlog_queues
         self._ledger = ledger
+        self._backlog = backlog
+        self._ids: set[str] = set()
+        """The messages that the process has sent since it was started."""
         self._starts = 0
         self._todo = [
             [send for send in plan.sends if send.process == number and send.caller == caller]
@@ -84,6 +91,7 @@ class Application:
         process = self.process = self.world.process(f"sender{self.number}", self.machine)
         self._active = self.plan.callers
         self.links_used.clear()
+        self._ids.clear()
         self._checks = PathChecks(self.plan, self.journal, process.monotonic, lambda: self.frozen_s)
         process.spawn(self._main)
 
@@ -108,6 +116,7 @@ class Application:
         secondary = self.secondary = SdkClient(
             process, self._secondary, lambda sender: None, retries=plan.retries
         )
+        secondary.is_held = self._is_held
         primary.hooks.append(self._on_transfer)
         secondary.hooks.append(self._on_transfer)
         pairing = PairingPlan(
@@ -136,6 +145,11 @@ class Application:
         paths = self.paired._pairing._paths
         return {name: path.health.status for name, path in paths.items()}
 
+    def _is_held(self) -> bool:
+        """Return whether the sends of a path are held."""
+        paths = {} if self.paired is None else self.paired._pairing._paths
+        return any(path.health.hold_until is not None for path in paths.values())
+
     def _on_event(self, event: Event) -> None:
         if isinstance(event, StateChanged):
             self.world.trace(
@@ -144,6 +158,8 @@ class Application:
             )
             self.states_seen.add(event.to_state.value)
             self._checks.status_changed(event.path, event.from_state, event.to_state)
+            if event.from_state is PathStatus.DRAINING:
+                self._check_failback(event.path)
         else:
             self.world.trace(self.process.name, type(event).__name__)
         if (
@@ -151,6 +167,25 @@ class Application:
             and getattr(event.cause, "_condition", None) == conditions.NOT_ALLOWED
         ):
             self.journal.violate("S4", f"{event.queue} was pulled for a message that was refused")
+
+    def _check_failback(self, path: str) -> None:
+        """Check that all messages of a path that fails back have left the backlog: the next ones
+        would pass them."""
+        assert self.paired is not None
+        in_flight = self.paired._pairing._paths[path].health.in_flight
+        if in_flight:
+            self.journal.violate(
+                "S12", f"{path} fails back during {in_flight} sends to the backlog"
+            )
+        for copy in self._backlog():
+            record = self.journal.messages.get(copy.id)
+            if (
+                record is not None
+                and record.path == path
+                and copy.id in self._ids
+                and not record.unanswered  # it may be stored at any time
+            ):
+                self.journal.violate("S12", f"{path} fails back, and {copy.id} is in the backlog")
 
     def _on_primary_call(self, sender: SdkSender) -> None:
         """Check that nothing but pings is sent to a path in failover."""
@@ -200,6 +235,7 @@ class Application:
         # Another process knows nothing of the failover, so the order ends with the process.
         session = None if send.session is None else f"{send.session}-{self._starts}"
         records = {}
+        self._ids.update(send.ids)
         for id in send.ids:
             records[id] = journal.messages[id] = MessageRecord(
                 id, send.path, session, process.name, journal.next_event()

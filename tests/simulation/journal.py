@@ -58,6 +58,8 @@ class Journal:
     """Transfers by syphons, by message id."""
     arrivals: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Messages that clients have received or peeked, by host and kind of the operation."""
+    peeks: Counter[str] = field(default_factory=Counter)
+    """Operations of the peeks of clients, by host. A peek without an answer is one."""
     _count: int = 0
 
     def next_event(self) -> int:

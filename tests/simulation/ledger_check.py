@@ -40,6 +40,11 @@ def check_ledger(
             asked[key] += record["operations"]
             if record["answered"]:
                 answered[key] += record["operations"]
+    peeks = journal.peeks[secondary.options().host]
+    if asked[secondary.name, "peek"] != peeks:
+        journal.violate(
+            "C5", f"{peeks} peeks were made, and {asked[secondary.name, 'peek']} are in the ledgers"
+        )
     for namespace in (primary, secondary):
         metered: Counter[str] = Counter()
         messages: Counter[str] = Counter()

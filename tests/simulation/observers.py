@@ -49,8 +49,14 @@ def observe_arrivals(journal: Journal) -> Callable[[], None]:
         on_delivery(receiver, delivery)
 
     def peeked(management: Any, *arguments: Any, **options: Any) -> list[bytes]:
-        messages = peek(management, *arguments, **options)
-        journal.arrivals[management.client.options.host, "peek"] += len(messages)
+        host = management.client.options.host
+        try:
+            messages = peek(management, *arguments, **options)
+        except Exception:
+            journal.peeks[host] += 1
+            raise
+        journal.peeks[host] += max(1, len(messages))
+        journal.arrivals[host, "peek"] += len(messages)
         return messages
 
     receiver_class.on_delivery, Management.peek = received, peeked  # type: ignore[method-assign]

@@ -82,6 +82,8 @@ class SdkClient:
         self.misses_peek = False
         """The next peek that would show a message during a hold misses it. A namespace may answer
         peeks from a copy that is behind."""
+        self.is_held: Callable[[], bool] = lambda: False
+        """Returns whether a hold is in progress."""
 
     def get_queue_sender(self, path: str, **options: Any) -> "SdkSender":
         return SdkSender(self, path)
@@ -358,9 +360,11 @@ class SdkReceiver(_Link):
             payloads = self._management.peek(sequence_number, max_message_count, timeout_s=timeout)
         except AmqpError as exc:
             raise opening_error(exc) from exc
-        is_held = max_message_count == 1
         self._has_missed = (
-            self._sdk_client.misses_peek and is_held and bool(payloads) and not self._has_missed
+            self._sdk_client.misses_peek
+            and bool(payloads)
+            and not self._has_missed
+            and self._sdk_client.is_held()
         )
         if self._has_missed:
             self._sdk_client.misses_peek = False

@@ -95,6 +95,7 @@ class Simulation:
                 self.secondary.options(connect_timeout_s=1_000_000.0),
                 self.queues,
                 ledger=ledger,
+                backlog=self.backlog,
             )
             for number in range(plan.processes)
         ]
@@ -152,7 +153,9 @@ class Simulation:
             self.journal.violate("crash", f"{task.process.name} {task.name}: {text}")
         if not is_quiet:
             self._explain_unrest()
-        elif plan.seed % LEAK_CHECK_EVERY == 0:
+        else:
+            self._check_claims()
+        if is_quiet and plan.seed % LEAK_CHECK_EVERY == 0:
             world.run_for(CLOSE_S)
             self._check_connections()
             self._check_host()
@@ -202,6 +205,16 @@ class Simulation:
                         f"not {limit}",
                     )
 
+    def _check_claims(self) -> None:
+        """Check that no backlog queue stays claimed when no call is in progress: none would use it
+        again."""
+        for application in self.applications:
+            paired = application.paired
+            pulled = {} if paired is None else paired._pairing.rotation.pulled()
+            for queue, state in pulled.items():
+                if state.probing:
+                    self.journal.violate("S4", f"{queue} stays claimed")
+
     def _check_host(self) -> None:
         """Check that senders know that the secondary is reachable again."""
         for application in self.applications:
@@ -227,13 +240,14 @@ class Simulation:
         return not self.backlog()
 
     def backlog(self) -> list[StoredCopy]:
-        """Return the messages in the backlog queues, without dead letters."""
+        """Return the messages in the backlog queues, without dead letters; none while the secondary
+        is down."""
+        if not self.secondary.process.alive:
+            return []
         return [copy for path in self.queues for copy in contents(self.secondary, path)]
 
     def left_since(self, when: float) -> str | None:
         """Return a message that was in the backlog before a time and still is."""
-        if not self.secondary.process.alive:
-            return None
         for copy in self.backlog():
             if self.secondary.machine.virtual(copy.enqueued_ms / 1000) < when - 0.002:
                 return copy.id
