@@ -251,7 +251,9 @@ class Application:
             began, frozen_s = process.monotonic(), self.frozen_s
             self.world.trace(process.name, f"calls send {' '.join(records)} {send.path} {session}")
             try:
-                sender.send_messages(messages if len(messages) > 1 else messages[0])
+                sender.send_messages(
+                    messages if len(messages) > 1 else messages[0], timeout=send.timeout_s
+                )
             except Exception as exc:  # noqa: BLE001  an application handles any error
                 self._check_duration(began, frozen_s, send)
                 self._checks.check_timers()
@@ -304,7 +306,8 @@ class Application:
 
     def _check_duration(self, began: float, frozen_s: float, send: PlannedSend) -> None:
         took_s = self.process.monotonic() - began - (self.frozen_s - frozen_s)
-        limit_s = self.plan.operation_timeout_s + TOLERANCE_S
+        timeout_s = self.plan.operation_timeout_s if send.timeout_s is None else send.timeout_s
+        limit_s = timeout_s + TOLERANCE_S
         if took_s > limit_s:
             self.journal.violate(
                 "S2a", f"the call for {' '.join(send.ids)} took {took_s:.2f} s, not {limit_s:.2f} s"

@@ -9,7 +9,7 @@ from tests.simulation.journal import Journal
 from tests.simulation.namespace import SimulatedNamespace
 from tests.simulation.plan import Plan
 
-LOSES_RECORDS = ("kill", "task-twice", "crash", "disk", "stale-peek")
+LOSES_RECORDS = ("kill", "task-twice", "crash", "uneven", "disk", "stale-peek")
 """Parts of the names of faults after which records or counts may be missing: a killed process
 loses what it did not write, a killed namespace counts no receive that it had begun, and a stale
 peek shows less than it costs."""

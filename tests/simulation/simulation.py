@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pairbus.emulator.tiers import NamespaceTier, tier_of
 from pairbus.events import PathStatus
 from pairbus.servicebus.backlog_paths import backlog_paths
+from pairbus.spark import destination_sender
 from tests.simulation import spark, spark_globals
 from tests.simulation.applications import Application
 from tests.simulation.checks import StoredCopy, check_messages, contents
@@ -280,6 +281,7 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
     )
     with open_world(plan.seed, keep_trace=keep_trace) as world:
         spark_globals.credits_apply = plan.tier in ("standard", "throttled")
+        destination_sender.MAX_BATCH_MESSAGES = plan.syphon_batch
         simulation = Simulation(world, plan, folder)
         restores = [
             observe_forwards(simulation.journal, world),
