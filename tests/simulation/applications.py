@@ -211,6 +211,8 @@ class Application:
                 record.transfers += 1
             elif event == "accepted":
                 record.accepted += 1
+                if host == "secondary":
+                    self.journal.stored.add(id)
             else:
                 record.rejected += 1
         self.world.trace(self.process.name, f"{event} {' '.join(ids)} at {host}/{sender.path}")

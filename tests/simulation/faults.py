@@ -340,6 +340,28 @@ class FaultInjector:
     def _writer_kill(self, fault: Fault) -> Callable[[], None] | None:
         return self._kill_worker("writer", fault)
 
+    def _writer_kill_settled(self, fault: Fault) -> Callable[[], None] | None:
+        """Kill a writer that has settled some of its messages, as soon as there is one."""
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        deadline = self._world.scheduler.now + fault.seconds + 10
+
+        def kill() -> None:
+            for worker in syphon.workers:
+                job = worker.job
+                if (
+                    worker.kind == "writer"
+                    and worker.process.alive
+                    and job is not None
+                    and syphon.settled_messages() - job.attempt.settled
+                ):
+                    self._world.kill(worker.process)
+                    return
+            if self._world.scheduler.now < deadline and not self._healed:
+                self._world.scheduler.call_later(SEARCH_S / 2, kill)
+
+        kill()
+        return lambda: None
+
     def _writer_freeze(self, fault: Fault) -> Callable[[], None] | None:
         """Freeze a writer that is busy, as soon as there is one."""
         frozen: list[Process] = []

@@ -56,6 +56,8 @@ class Journal:
     violations: list[Violation] = field(default_factory=list)
     forwards: dict[str, int] = field(default_factory=dict)
     """Transfers by syphons, by message id."""
+    stored: set[str] = field(default_factory=set)
+    """The messages that a backlog queue accepted, without those whose transfers had no answer."""
     arrivals: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Messages that clients have received or peeked, by host and kind of the operation."""
     peeks: Counter[str] = field(default_factory=Counter)

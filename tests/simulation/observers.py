@@ -14,15 +14,18 @@ from tests.simulation.world import World
 
 
 def observe_locks(journal: Journal, world: World) -> Callable[[], None]:
-    """Check that syphons send nothing whose lock has expired, until the returned function is
-    called."""
+    """Check that syphons send nothing whose lock has expired, and nothing that had left the backlog
+    before the task began, until the returned function is called."""
     start = DestinationSender._start
 
     def checked(sender: DestinationSender, messages: list[RestoredMessage]) -> Any:
         result = start(sender, messages)
         if isinstance(result, PendingDelivery):
             now_ms = world.scheduler.process.wall() * 1000
+            attempt = world.scheduler.current_task().context
             for message in messages:
+                if (id := id_of(message.payload)) in attempt.settled:
+                    journal.violate("Y13", f"{id} was sent again by a task that began later")
                 if message.lock_token is not None and message.locked_until < now_ms:
                     late_s = (now_ms - message.locked_until) / 1000
                     journal.violate(

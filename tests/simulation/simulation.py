@@ -111,6 +111,7 @@ class Simulation:
                 self.secondary.options(**syphon_options),
                 ledger=ledger,
                 left_since=self.left_since,
+                settled_messages=self.settled_messages,
             )
             for number in range(plan.syphons)
         ]
@@ -212,9 +213,9 @@ class Simulation:
         for application in self.applications:
             paired = application.paired
             pulled = {} if paired is None else paired._pairing.rotation.pulled()
-            for queue, state in pulled.items():
+            for path, state in pulled.items():
                 if state.probing:
-                    self.journal.violate("S4", f"{queue} stays claimed")
+                    self.journal.violate("S4", f"{path} stays claimed")
 
     def _check_host(self) -> None:
         """Check that senders know that the secondary is reachable again."""
@@ -253,6 +254,17 @@ class Simulation:
             if self.secondary.machine.virtual(copy.enqueued_ms / 1000) < when - 0.002:
                 return copy.id
         return None
+
+    def settled_messages(self) -> frozenset[str]:
+        """Return the messages that were stored in the backlog and are not there any more."""
+        if not self.secondary.process.alive:
+            return frozenset()
+        left = {copy.id for copy in self.backlog()}
+        return frozenset(
+            id
+            for id in self.journal.stored - left
+            if not self.journal.messages[id].unanswered  # another copy may arrive
+        )
 
     def _explain_unrest(self) -> None:
         waiting = [a.process.name for a in self.applications if not a.done]
