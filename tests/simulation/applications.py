@@ -31,6 +31,9 @@ from tests.simulation.world import World
 MAX_TRIES = 60
 TOLERANCE_S = 1.0
 """A call may take this much longer than its timeout (docs/explanation/guarantees.md)."""
+LIVE_S = 6.0
+"""The longest time until a live message is sent beside a drain. A namespace that throttles asks
+callers to wait for 2 s, and callers try again after up to 2 s."""
 SLACK = 24
 """Bytes that are left in a batch that was filled, for the longer encodings of sizes."""
 
@@ -242,10 +245,11 @@ class Application:
             records[id] = journal.messages[id] = MessageRecord(
                 id, send.path, session, process.name, journal.next_event()
             )
+        first_at = self.world.scheduler.now
         gives_up = send.is_refused or int(send.ids[0][1:]) % 5 == 0
         tries = 0
         while records:
-            messages = [_message(id, session) for id in records]
+            messages = [message_of(id, session) for id in records]
             if send.fills_batch and len(messages) > 1:
                 _fill_batch(messages)
             for record in records.values():
@@ -271,6 +275,9 @@ class Application:
             if not records or gives_up or tries > MAX_TRIES:
                 break
             self.world.scheduler.current_task().wait(1.0 + self.world.random.random())
+        wait_s = self.world.scheduler.now - first_at
+        if self.plan.preloaded and wait_s > LIVE_S:
+            journal.violate("Y9", f"{' '.join(send.ids)} could not be sent for {wait_s:.1f} s")
         if records and not gives_up:
             journal.violate("liveness", f"{' '.join(records)} could not be sent in {tries} calls")
 
@@ -316,7 +323,7 @@ class Application:
             )
 
 
-def _message(id: str, session: str | None) -> ServiceBusMessage:
+def message_of(id: str, session: str | None) -> ServiceBusMessage:
     message = ServiceBusMessage(f"body of {id}", session_id=session)
     properties = message.raw_amqp_message.properties
     assert properties is not None

@@ -177,6 +177,8 @@ class Plan:
     with_ledger: bool
     with_tokens: bool
     with_consumer: bool
+    preloaded: int
+    """The number of messages that are in the backlog when the simulation begins."""
     sends: tuple[PlannedSend, ...] = field(repr=False)
     faults: tuple[Fault, ...] = field(repr=False)
 
@@ -260,10 +262,19 @@ def make_plan(seed: int) -> Plan:
         with_ledger=random.random() < 0.2,
         with_tokens=random.random() < 0.2,
         with_consumer=random.random() < 0.3,
+        preloaded=0,
         sends=(),
         faults=(),
     )
-    focus = random.choice((None, None, _focus_on_failback, _focus_on_tasks, _focus_on_backlog))
+    focus = random.choice(
+        (
+            *6 * (None,),
+            *3 * (_focus_on_failback,),
+            *3 * (_focus_on_tasks,),
+            *3 * (_focus_on_backlog,),
+            _focus_on_credits,
+        )
+    )
     if focus is None:
         return _unfocused(plan, random, size, session_share)
     return focus(plan, random, size)
@@ -372,6 +383,32 @@ def _focus_on_backlog(plan: Plan, random: Random, size: Size) -> Plan:
     timeout_s = random.choice((None, None, 3.0))
     sends = tuple(replace(send, timeout_s=timeout_s) for send in sends)
     return replace(plan, sends=sends, faults=(outage, *faults))
+
+
+def _focus_on_credits(plan: Plan, random: Random, size: Size) -> Plan:
+    """Return a plan without faults, in which live calls and the drain of a backlog share the few
+    credits of a namespace."""
+    plan = replace(
+        plan,
+        fault_phase_s=20.0,
+        paths=1,
+        processes=1,
+        failover_interval_s=2.0,
+        tier="scarce",
+        slow_share=0.0,
+        delay_s=0.003,
+        lock_s=15.0,
+        once=False,
+        syphons=1,
+        syphon_batch=500,
+        with_consumer=True,
+        preloaded=random.choice((300, 500)),
+    )
+    sends = tuple(
+        PlannedSend(0.5 + number / 4, 0, number % plan.callers, "queue0", (f"m{number}",), None)
+        for number in range(60)
+    )
+    return replace(plan, sends=sends)
 
 
 def _outage(random: Random, at: float, seconds: float) -> Fault:

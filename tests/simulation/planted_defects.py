@@ -244,4 +244,9 @@ MUTANTS = {
         "        try:\n            self.turn()\n        except StoreFailed:\n"
         "            for reply in self._replies:\n                reply()\n",
     ),
+    "drain on although the namespace throttles": Mutant(
+        "spark/pace.py",
+        "        self.throttled += 1\n        now = self.now()\n",
+        "        self.throttled += 1\n        return\n        now = self.now()\n",
+    ),
 }

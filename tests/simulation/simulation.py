@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, replace
 
 from pairbus.emulator.tiers import NamespaceTier, tier_of
 from pairbus.events import PathStatus
+from pairbus.pairing.sdk import encode
 from pairbus.servicebus.backlog_paths import backlog_paths
 from pairbus.spark import destination_sender
+from pairbus.transfer import to_backlog
 from tests.simulation import spark, spark_globals
-from tests.simulation.applications import Application
+from tests.simulation.applications import Application, message_of
 from tests.simulation.checks import StoredCopy, check_messages, contents
 from tests.simulation.consumers import Consumer
 from tests.simulation.faults import FaultInjector
-from tests.simulation.journal import Journal, Violation
+from tests.simulation.journal import Journal, MessageRecord, Violation
 from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.namespace import SimulatedNamespace, queue
 from tests.simulation.observers import observe_arrivals, observe_forwards, observe_locks
@@ -30,6 +32,8 @@ CLOSE_S = 15.0
 """The time in which a link that is not needed any more is closed."""
 GIVE_UP_S = 600.0
 """The longest time after which a namespace gives up a connection whose client is gone."""
+SCARCE_CREDITS = 40
+"""The credits of a second, of which live calls use a tenth."""
 HEALED_S = 600.0
 """The longest time after the end of all faults until nothing is left to do."""
 
@@ -57,7 +61,9 @@ class Result:
 def tier_for(plan: Plan) -> NamespaceTier:
     """Return the tier of both namespaces. `throttled` is standard, with so few credits that these
     are scarce. While they drain, paths peek at up to 11 messages of each queue in a second; a
-    namespace has credits for that."""
+    namespace has credits for that. `scarce` is for plans without failover."""
+    if plan.tier == "scarce":
+        return replace(tier_of("standard"), credits_per_second=SCARCE_CREDITS)
     if plan.tier != "throttled":
         return tier_of(plan.tier)
     peeks = 11 * plan.processes * plan.paths * plan.backlog_queues
@@ -116,7 +122,11 @@ class Simulation:
             for number in range(plan.syphons)
         ]
         self.consumer = Consumer(
-            world, self.journal, self.primary.options(operation_timeout_s=60.0), plan.paths
+            world,
+            self.journal,
+            self.primary.options(operation_timeout_s=60.0),
+            plan.paths,
+            is_live=plan.preloaded > 0,
         )
         self.injector = FaultInjector(
             world, self.primary, self.secondary, self.applications, self.syphons
@@ -138,6 +148,7 @@ class Simulation:
             self.secondary.create_queue(
                 queue(path, lock_s=plan.lock_s, max_delivery_count=2_147_483_647)
             )
+        self._preload()
         for application in self.applications:
             application.start()
         for syphon in self.syphons:
@@ -178,6 +189,20 @@ class Simulation:
             self.queues,
             self.consumer.delivered,
         )
+
+    def _preload(self) -> None:
+        """Store messages in the backlog that an earlier process has sent."""
+        payloads: dict[str, list[bytes]] = {path: [] for path in self.queues}
+        for number in range(self.plan.preloaded):
+            record = MessageRecord(f"p{number}", "queue0", None, "earlier", transfers=1, accepted=1)
+            record.acknowledged = record.begun = self.journal.next_event()
+            self.journal.messages[record.id] = record
+            self.journal.stored.add(record.id)
+            payload = encode(message_of(record.id, None))
+            path = self.queues[number % len(self.queues)]
+            payloads[path].append(to_backlog(payload, record.path))
+        for path, messages in payloads.items():
+            self.secondary.store(path, messages)
 
     def _have_ended(self) -> bool:
         """Return whether no connection is open in a namespace whose client has closed it."""
@@ -292,7 +317,7 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
         else None
     )
     with open_world(plan.seed, keep_trace=keep_trace) as world:
-        spark_globals.credits_apply = plan.tier in ("standard", "throttled")
+        spark_globals.credits_apply = plan.tier in ("standard", "throttled", "scarce")
         destination_sender.MAX_BATCH_MESSAGES = plan.syphon_batch
         simulation = Simulation(world, plan, folder)
         restores = [
