@@ -280,4 +280,9 @@ MUTANTS = {
         "            if now - request.created_at >= SEND_AFTER_S:\n",
         "            if False:\n",
     ),
+    "client options that have no hash": Mutant(
+        "amqp/sasl.py",
+        "    responses: Mapping[str, bytes] = field(repr=False, hash=False)\n",
+        "    responses: Mapping[str, bytes] = field(repr=False)\n",
+    ),
 }
