@@ -43,7 +43,9 @@ from tests.simulation.simulation import Result, run_plan  # noqa: E402
 from tests.simulation.world import World, open_world  # noqa: E402
 
 MAX_GROWTH = 100
-"""Objects by which the memory may grow in 200 s of an outage, in which a path pings 200 times."""
+"""Objects by which the memory may grow in 300 s of an outage, in which a path pings 300 times."""
+EARLY_S, LATE_S = (110.0, 143.0, 176.0, 209.0), (410.0, 443.0, 476.0, 509.0)
+"""The times at which objects are counted."""
 STORIES: dict[str, Callable[[], object]] = {}
 
 
@@ -400,7 +402,7 @@ def memory_stays_bounded_in_a_long_outage() -> None:
 
     def schedule_with_counts(injector: FaultInjector, faults: tuple[Fault, ...]) -> None:
         schedule(injector, faults)
-        for when in (100.0, 300.0, 500.0):
+        for when in EARLY_S + LATE_S:
             injector._world.scheduler.call_at(when, count_objects)
 
     plan = small_plan(
@@ -412,9 +414,10 @@ def memory_stays_bounded_in_a_long_outage() -> None:
     with replaced(FaultInjector, "schedule", schedule_with_counts):
         result = run_plan(plan)
     assert result.violations == []
-    assert len(counts) == 3
-    growth = counts[-1] - max(counts[:-1])
-    assert growth < MAX_GROWTH, f"{growth} more objects after 200 s: {counts}"
+    assert len(counts) == len(EARLY_S + LATE_S)
+    # The number depends on what is in progress, so the lowest of several is compared.
+    growth = min(counts[len(EARLY_S) :]) - min(counts[: len(EARLY_S)])
+    assert growth < MAX_GROWTH, f"{growth} more objects after 300 s: {counts}"
 
 
 @story
