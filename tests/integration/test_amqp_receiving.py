@@ -309,6 +309,23 @@ def test_available_messages_are_received_with_credit_that_is_drained_at_the_end(
     assert (receiver.credit, receiver.empty_receives) == (0, 1)
 
 
+@pytest.mark.rule("C5")
+def test_receive_that_ends_with_the_link_is_counted_as_failed(
+    server: MemoryServer, receiver: Receiver
+):
+    def detach(peer: ServerConnection, event: ev.Event) -> bool:
+        if isinstance(event, ev.FlowReceived) and event.link is not None:
+            event.link.detach(LinkLost("no more"))
+        return False
+
+    set_server_attribute(server, "intercept", detach)
+
+    with pytest.raises(LinkLost):
+        list(receiver.receive_available(50))
+
+    assert (receiver.empty_receives, receiver.failed_receives) == (0, 1)
+
+
 @pytest.mark.rule("Y13")
 def test_slow_caller_locks_only_the_first_part_of_the_available_messages(
     server: MemoryServer, receiver: Receiver

@@ -188,6 +188,21 @@ def test_polls_that_end_with_the_query_are_counted(polled: PolledNamespace) -> N
     assert polled.recorded(OperationKind.POLL) == 3
 
 
+@pytest.mark.rule("C5")
+def test_poll_is_counted_that_goes_on_when_another_fails(polled: PolledNamespace) -> None:
+    polled.create(2)
+    polls = polled.start()
+    wait_until(lambda: polled.granted() == 2, "the polls")
+    polled.namespace.call(lambda core: core.entities.delete("q0"))
+    wait_until(lambda: polls.error is not None, "the first poll to fail")
+
+    polls.stop()
+
+    wait_until(lambda: polled.recorded(OperationKind.POLL) == 1, "the ledger")
+    readings = polled.namespace.meter()
+    assert readings["q1", "receive"].operations == 1
+
+
 @pytest.mark.rule("Y6")
 def test_polls_are_resumed_after_the_connection_was_closed(polled: PolledNamespace) -> None:
     polled.create(2)

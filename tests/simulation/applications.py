@@ -1,5 +1,6 @@
 """Applications: processes that pair two namespaces and send messages, with the real pairing."""
 
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ from pairbus.pairing.sdk import encode
 from pairbus.pairing.usage import PairingUsage
 from pairbus.servicebus import conditions
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
+from tests.simulation.checks import StoredCopy
 from tests.simulation.driver import SimulatedDriver
 from tests.simulation.journal import Journal, MessageRecord, id_of
 from tests.simulation.path_checks import PathChecks
@@ -29,6 +31,9 @@ from tests.simulation.world import World
 MAX_TRIES = 60
 TOLERANCE_S = 1.0
 """A call may take this much longer than its timeout (docs/explanation/guarantees.md)."""
+LIVE_S = 5.0
+"""The longest time in which no live call gets through beside a drain. Callers try again after up to
+2 s."""
 SLACK = 24
 """Bytes that are left in a batch that was filled, for the longer encodings of sizes."""
 
@@ -47,7 +52,9 @@ class Application:
         backlog_queues: tuple[str, ...],
         *,
         ledger: str | None = None,
+        backlog: Callable[[], Iterable[StoredCopy]],
     ) -> None:
+        """`backlog` returns the messages that are in the backlog."""
         self.world = world
         self.plan = plan
         self.number = number
@@ -61,6 +68,11 @@ class Application:
         self._primary, self._secondary = primary, secondary
         self._queues = backlog_queues
         self._ledger = ledger
+        self._backlog = backlog
+        self._sent_at = 0.0
+        """The time at which a call succeeded last."""
+        self._ids: set[str] = set()
+        """The messages that the process has sent since it was started."""
         self._starts = 0
         self._todo = [
             [send for send in plan.sends if send.process == number and send.caller == caller]
@@ -84,6 +96,7 @@ class Application:
         process = self.process = self.world.process(f"sender{self.number}", self.machine)
         self._active = self.plan.callers
         self.links_used.clear()
+        self._ids.clear()
         self._checks = PathChecks(self.plan, self.journal, process.monotonic, lambda: self.frozen_s)
         process.spawn(self._main)
 
@@ -108,6 +121,7 @@ class Application:
         secondary = self.secondary = SdkClient(
             process, self._secondary, lambda sender: None, retries=plan.retries
         )
+        secondary.is_held = self._is_held
         primary.hooks.append(self._on_transfer)
         secondary.hooks.append(self._on_transfer)
         pairing = PairingPlan(
@@ -136,6 +150,11 @@ class Application:
         paths = self.paired._pairing._paths
         return {name: path.health.status for name, path in paths.items()}
 
+    def _is_held(self) -> bool:
+        """Return whether the sends of a path are held."""
+        paths = {} if self.paired is None else self.paired._pairing._paths
+        return any(path.health.hold_until is not None for path in paths.values())
+
     def _on_event(self, event: Event) -> None:
         if isinstance(event, StateChanged):
             self.world.trace(
@@ -144,6 +163,8 @@ class Application:
             )
             self.states_seen.add(event.to_state.value)
             self._checks.status_changed(event.path, event.from_state, event.to_state)
+            if event.from_state is PathStatus.DRAINING:
+                self._check_failback(event.path)
         else:
             self.world.trace(self.process.name, type(event).__name__)
         if (
@@ -151,6 +172,25 @@ class Application:
             and getattr(event.cause, "_condition", None) == conditions.NOT_ALLOWED
         ):
             self.journal.violate("S4", f"{event.queue} was pulled for a message that was refused")
+
+    def _check_failback(self, path: str) -> None:
+        """Check that all messages of a path that fails back have left the backlog: the next ones
+        would pass them."""
+        assert self.paired is not None
+        in_flight = self.paired._pairing._paths[path].health.in_flight
+        if in_flight:
+            self.journal.violate(
+                "S12", f"{path} fails back during {in_flight} sends to the backlog"
+            )
+        for copy in self._backlog():
+            record = self.journal.messages.get(copy.id)
+            if (
+                record is not None
+                and record.path == path
+                and copy.id in self._ids
+                and not record.unanswered  # it may be stored at any time
+            ):
+                self.journal.violate("S12", f"{path} fails back, and {copy.id} is in the backlog")
 
     def _on_primary_call(self, sender: SdkSender) -> None:
         """Check that nothing but pings is sent to a path in failover."""
@@ -176,6 +216,8 @@ class Application:
                 record.transfers += 1
             elif event == "accepted":
                 record.accepted += 1
+                if host == "secondary":
+                    self.journal.stored.add(id)
             else:
                 record.rejected += 1
         self.world.trace(self.process.name, f"{event} {' '.join(ids)} at {host}/{sender.path}")
@@ -200,14 +242,16 @@ class Application:
         # Another process knows nothing of the failover, so the order ends with the process.
         session = None if send.session is None else f"{send.session}-{self._starts}"
         records = {}
+        self._ids.update(send.ids)
         for id in send.ids:
             records[id] = journal.messages[id] = MessageRecord(
                 id, send.path, session, process.name, journal.next_event()
             )
+        first_at = self.world.scheduler.now
         gives_up = send.is_refused or int(send.ids[0][1:]) % 5 == 0
         tries = 0
         while records:
-            messages = [_message(id, session) for id in records]
+            messages = [message_of(id, session) for id in records]
             if send.fills_batch and len(messages) > 1:
                 _fill_batch(messages)
             for record in records.values():
@@ -215,17 +259,21 @@ class Application:
             began, frozen_s = process.monotonic(), self.frozen_s
             self.world.trace(process.name, f"calls send {' '.join(records)} {send.path} {session}")
             try:
-                sender.send_messages(messages if len(messages) > 1 else messages[0])
+                sender.send_messages(
+                    messages if len(messages) > 1 else messages[0], timeout=send.timeout_s
+                )
             except Exception as exc:  # noqa: BLE001  an application handles any error
                 self._check_duration(began, frozen_s, send)
                 self._checks.check_timers()
                 self.world.trace(process.name, f"failed {' '.join(records)}: {_short(exc)}")
                 self._record_failure(records, exc)
+                self._check_live(first_at)
             else:
                 self._check_duration(began, frozen_s, send)
                 if self.paired is not None:
                     self._checks.check_rotation(self.paired)
                 self.world.trace(process.name, f"acknowledged {' '.join(records)}")
+                self._sent_at = self.world.scheduler.now
                 self._acknowledge(list(records.values()), records)
             tries += 1
             if not records or gives_up or tries > MAX_TRIES:
@@ -233,6 +281,13 @@ class Application:
             self.world.scheduler.current_task().wait(1.0 + self.world.random.random())
         if records and not gives_up:
             journal.violate("liveness", f"{' '.join(records)} could not be sent in {tries} calls")
+
+    def _check_live(self, first_at: float) -> None:
+        """Check that calls get through beside a drain. `first_at` is the time of the first call for
+        the same messages."""
+        wait_s = self.world.scheduler.now - max(first_at, self._sent_at)
+        if self.plan.preloaded and wait_s > LIVE_S:
+            self.journal.violate("Y9", f"no message could be sent for {wait_s:.1f} s")
 
     def _acknowledge(
         self, acknowledged: list[MessageRecord], records: dict[str, MessageRecord]
@@ -268,14 +323,15 @@ class Application:
 
     def _check_duration(self, began: float, frozen_s: float, send: PlannedSend) -> None:
         took_s = self.process.monotonic() - began - (self.frozen_s - frozen_s)
-        limit_s = self.plan.operation_timeout_s + TOLERANCE_S
+        timeout_s = self.plan.operation_timeout_s if send.timeout_s is None else send.timeout_s
+        limit_s = timeout_s + TOLERANCE_S
         if took_s > limit_s:
             self.journal.violate(
                 "S2a", f"the call for {' '.join(send.ids)} took {took_s:.2f} s, not {limit_s:.2f} s"
             )
 
 
-def _message(id: str, session: str | None) -> ServiceBusMessage:
+def message_of(id: str, session: str | None) -> ServiceBusMessage:
     message = ServiceBusMessage(f"body of {id}", session_id=session)
     properties = message.raw_amqp_message.properties
     assert properties is not None

@@ -2,7 +2,7 @@
 
 from pairbus.amqp.client import Client, ClientOptions, Receiver
 from pairbus.amqp.sections import Message
-from pairbus.errors import AmqpError
+from pairbus.errors import AmqpError, Busy
 from pairbus.servicebus import annotations
 from tests.simulation.checks import StoredCopy
 from tests.simulation.journal import Journal
@@ -12,13 +12,25 @@ from tests.simulation.world import World
 MAX_MESSAGES = 5
 WAIT_S = 30.0
 PAUSE_S = 2.0
+THROTTLED_S = 10.0
+"""The longest time for which a receiver may be throttled beside a drain."""
 
 
 class Consumer:
     """Receives messages under locks, and records each once, by queue and sequence number."""
 
-    def __init__(self, world: World, journal: Journal, options: ClientOptions, paths: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        options: ClientOptions,
+        paths: int,
+        *,
+        is_live: bool = False,
+    ) -> None:
+        """`is_live`: it shares the credits of the namespace with a drain, and must get some."""
         self.world = world
+        self._is_live = is_live
         self.journal = journal
         self.delivered: dict[str, dict[int, StoredCopy]] = {}
         self._options = options
@@ -33,6 +45,7 @@ class Consumer:
 
     def _receive(self, path: str) -> None:
         receiver = Receiver(Client(self._options), path)
+        throttled_at: float | None = None
         while True:
             try:
                 deliveries = receiver.receive(MAX_MESSAGES, timeout_s=WAIT_S)
@@ -40,7 +53,15 @@ class Consumer:
                     self._record(path, delivery.payload)
                 if self.world.random.random() < 0.9:  # the others come back after their locks
                     receiver.settle(deliveries)
-            except AmqpError:
+                throttled_at = None
+            except AmqpError as exc:
+                now = self.world.scheduler.now
+                if not isinstance(exc, Busy):
+                    throttled_at = None
+                elif throttled_at is None:
+                    throttled_at = now
+                elif self._is_live and now - throttled_at > THROTTLED_S:
+                    self.journal.violate("Y9", f"the receiver of {path} is throttled all the time")
                 self.world.scheduler.current_task().wait(PAUSE_S)
 
     def _record(self, path: str, payload: bytes) -> None:

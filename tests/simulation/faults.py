@@ -18,9 +18,11 @@ EMULATOR_FAULTS = {
     "internal-error": "internal-error",
     "disable": "disable",
 }
+STALE_SHARE = 0.5
+"""The share of peeks that miss messages, during a fault `stale-peek`."""
 RESTART_CHECK_S = 1.0
 SEARCH_S = 0.05
-"""The time between two searches for a worker that is busy."""
+"""The time between two searches for a worker that is busy, or for a message that arrived."""
 
 
 class FaultInjector:
@@ -62,6 +64,8 @@ class FaultInjector:
             namespace.runtime.faults.clear()
         for one, other in self._pairs():
             self._world.network.heal(one, other)
+        # A host whose connections are all slower than a handshake may take is not reachable.
+        self._world.network.slow_share = 0.0
 
     def _pairs(self) -> list[tuple[str, str]]:
         clients = [a.machine.name for a in self._applications]
@@ -151,6 +155,58 @@ class FaultInjector:
 
         return restart
 
+    def _primary_detach_freeze(self, fault: Fault) -> Callable[[], None] | None:
+        """Let the primary detach a link when a message arrives, and freeze then: a sender does not
+        know the reason, and its probe gets no answer."""
+        namespace, process = self._primary, self._primary.process
+        if not process.alive:
+            return None
+        detach, faults = EmulatorFault("detach", count=1), namespace.runtime.faults
+        faults.add(detach)
+        ended = False
+
+        def watch() -> None:
+            if detach.fired and process.alive:
+                process.freeze()
+            elif not ended:
+                self._world.scheduler.call_later(SEARCH_S, watch)
+
+        watch()
+
+        def end() -> None:
+            nonlocal ended
+            ended = True
+            faults.remove(detach)
+            process.thaw()
+
+        return end
+
+    def _uneven_outage(self, fault: Fault) -> Callable[[], None] | None:
+        """Let one connection of a sender to the primary become silent, and crash the primary a
+        little later: a call that waits for its answer fails long after the other calls."""
+        senders = [application.process for application in self._applications]
+        connections = [
+            connection
+            for connection in self._world.network.connections
+            if connection.client.open
+            and connection.client.process in senders
+            and connection.server.process is self._primary.process
+        ]
+        if not connections:
+            return None
+        connection = self._world.random.choice(connections)
+        connection.silence(connection.client)
+        connection.silence(connection.server)
+        delay_s = self._world.random.uniform(0.0, 2.5)
+
+        def crash() -> None:
+            if self._primary.process.alive and not self._healed:
+                self._primary.crash()
+                self._world.scheduler.call_later(fault.seconds, self._primary.start)
+
+        self._world.scheduler.call_later(delay_s, crash)
+        return lambda: None
+
     # The network.
 
     def _cut(self, fault: Fault) -> Callable[[], None] | None:
@@ -228,8 +284,12 @@ class FaultInjector:
         secondary = application.secondary
         if secondary is None:
             return None
-        secondary.misses_peek = True  # until a peek has missed a message
-        return lambda: None
+        secondary.stale_share = STALE_SHARE
+
+        def end() -> None:
+            secondary.stale_share = 0.0
+
+        return end
 
     # Syphons.
 
@@ -279,6 +339,28 @@ class FaultInjector:
 
     def _writer_kill(self, fault: Fault) -> Callable[[], None] | None:
         return self._kill_worker("writer", fault)
+
+    def _writer_kill_settled(self, fault: Fault) -> Callable[[], None] | None:
+        """Kill a writer that has settled some of its messages, as soon as there is one."""
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        deadline = self._world.scheduler.now + fault.seconds + 10
+
+        def kill() -> None:
+            for worker in syphon.workers:
+                job = worker.job
+                if (
+                    worker.kind == "writer"
+                    and worker.process.alive
+                    and job is not None
+                    and syphon.settled_messages() - job.attempt.settled
+                ):
+                    self._world.kill(worker.process)
+                    return
+            if self._world.scheduler.now < deadline and not self._healed:
+                self._world.scheduler.call_later(SEARCH_S / 2, kill)
+
+        kill()
+        return lambda: None
 
     def _writer_freeze(self, fault: Fault) -> Callable[[], None] | None:
         """Freeze a writer that is busy, as soon as there is one."""

@@ -1,5 +1,6 @@
 """What applications were told, by message id: the truth that the checks compare with."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from pairbus.amqp.sections import Message
@@ -55,6 +56,12 @@ class Journal:
     violations: list[Violation] = field(default_factory=list)
     forwards: dict[str, int] = field(default_factory=dict)
     """Transfers by syphons, by message id."""
+    stored: set[str] = field(default_factory=set)
+    """The messages that a backlog queue accepted, without those whose transfers had no answer."""
+    arrivals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Messages that clients have received or peeked, by host and kind of the operation."""
+    peeks: Counter[str] = field(default_factory=Counter)
+    """Operations of the peeks of clients, by host. A peek without an answer is one."""
     _count: int = 0
 
     def next_event(self) -> int:

@@ -8,6 +8,8 @@ import argparse
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.simulation.campaign import ROOT, stop, worker
@@ -18,14 +20,21 @@ def source_of(mutant: Mutant, root: Path = ROOT) -> Path:
     return root / "src" / "pairbus" / mutant.file
 
 
-def run(mutant: Mutant, first: int, seeds: int) -> tuple[int, str | None]:
-    """Return the number of seeds that were run, and the first violation."""
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[Path]:
+    """Return the folder of a copy of the code with a defect."""
     with tempfile.TemporaryDirectory(prefix="pairbus-mutant-") as folder:
         root = Path(folder)
         shutil.copytree(ROOT / "src", root / "src")
         shutil.copytree(ROOT / "tests" / "simulation", root / "tests" / "simulation")
         source = source_of(mutant, root)
         source.write_text(source.read_text().replace(mutant.text, mutant.replacement))
+        yield root
+
+
+def run(mutant: Mutant, first: int, seeds: int) -> tuple[int, str | None]:
+    """Return the number of seeds that were run, and the first violation."""
+    with planted(mutant) as root:
         process = worker("range", first, first + seeds, 1, root=root)
         assert process.stdout is not None
         count = 0

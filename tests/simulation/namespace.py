@@ -9,6 +9,7 @@ from pairbus.amqp.client import ClientOptions, SharedAccessKey
 from pairbus.amqp.sasl import SaslClient
 from pairbus.emulator.connections.amqp_connection import AmqpConnection
 from pairbus.emulator.entities.descriptions import QueueDescription
+from pairbus.emulator.entities.message_codec import parse_message
 from pairbus.emulator.root_key import ROOT_RULE, root_rule
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.emulator.storage.database import Database, StoreFailed
@@ -223,6 +224,15 @@ class SimulatedNamespace:
     def create_queue(self, description: QueueDescription) -> None:
         with self.scheduler.running(self.process, None):
             self.runtime.entities.create(description, self.runtime.now_ms())
+            self.runtime.turn()
+
+    def store(self, path: str, payloads: list[bytes]) -> None:
+        """Store messages that were sent before the simulation began."""
+        with self.scheduler.running(self.process, None):
+            entity = self.runtime.entities.find(path)
+            assert entity is not None
+            messages = [parse_message(payload) for payload in payloads]
+            self.runtime.entities.router.send(entity, messages, self.runtime.now_ms())
             self.runtime.turn()
 
     # Connections.

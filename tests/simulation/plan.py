@@ -16,6 +16,7 @@ FAULT_KINDS = (
     "primary-disk",
     "primary-lose-answers",
     "primary-detach",
+    "primary-detach-freeze",
     "primary-throttle",
     "primary-internal-error",
     "primary-disable",
@@ -26,7 +27,9 @@ FAULT_KINDS = (
     "secondary-lose-answers",
     "secondary-detach",
     "secondary-throttle",
+    "secondary-internal-error",
     "secondary-disable",
+    "uneven-outage",
     "cut",
     "silence",
     "slow-network",
@@ -40,6 +43,7 @@ FAULT_KINDS = (
     "syphon-freeze",
     "reader-kill",
     "writer-kill",
+    "writer-kill-settled",
     "writer-freeze",
     "task-late",
     "task-twice",
@@ -65,13 +69,32 @@ TASK_FAULTS = (
     "syphon-freeze",
     "reader-kill",
     "writer-kill",
+    "writer-kill-settled",
     "writer-freeze",
     "writer-freeze",
     "task-late",
     "task-twice",
     "cut",
+    "primary-detach",
+    "primary-throttle",
+    "primary-internal-error",
 )
-"""Faults of syphons and their tasks."""
+"""Faults of syphons and their tasks, and of the primary to which these send."""
+BACKLOG_FAULTS = (
+    "secondary-lose-answers",
+    "secondary-lose-answers",
+    "secondary-detach",
+    "secondary-throttle",
+    "secondary-internal-error",
+    "secondary-disable",
+    "secondary-freeze",
+    "secondary-disk",
+    "secondary-crash",
+    "partition-sender-secondary",
+    "silence",
+    "cut",
+)
+"""Faults of the backlog, while senders need it."""
 OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition-sender-primary")
 """Faults after which senders fail over."""
 
@@ -115,6 +138,8 @@ class PlannedSend:
     """The ids are so long that every queue refuses the messages."""
     fills_batch: bool = False
     """The messages are as large as a batch can be."""
+    timeout_s: float | None = None
+    """The timeout of the call; None: that of the pairing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +172,13 @@ class Plan:
     once: bool
     syphons: int
     task_slots: int
+    syphon_batch: int
+    """The most messages of one delivery of a syphon, so that few messages need several."""
     with_ledger: bool
     with_tokens: bool
     with_consumer: bool
+    preloaded: int
+    """The number of messages that are in the backlog when the simulation begins."""
     sends: tuple[PlannedSend, ...] = field(repr=False)
     faults: tuple[Fault, ...] = field(repr=False)
 
@@ -229,13 +258,23 @@ def make_plan(seed: int) -> Plan:
         once=random.random() < 0.4,
         syphons=random.choice(size.syphons),
         task_slots=random.choice((1, 2, 4)),
+        syphon_batch=random.choice((1, 2, 3, 500, 500)),
         with_ledger=random.random() < 0.2,
         with_tokens=random.random() < 0.2,
         with_consumer=random.random() < 0.3,
+        preloaded=0,
         sends=(),
         faults=(),
     )
-    focus = random.choice((None, None, _focus_on_failback, _focus_on_tasks))
+    focus = random.choice(
+        (
+            *6 * (None,),
+            *3 * (_focus_on_failback,),
+            *3 * (_focus_on_tasks,),
+            *3 * (_focus_on_backlog,),
+            _focus_on_credits,
+        )
+    )
     if focus is None:
         return _unfocused(plan, random, size, session_share)
     return focus(plan, random, size)
@@ -266,9 +305,16 @@ def _focus_on_failback(plan: Plan, random: Random, size: Size) -> Plan:
     """Return a plan with bursts of messages in sessions while their path fails back, over a slow
     network. Between two bursts the backlog can become empty."""
     outage = _outage(random, 1.0, random.uniform(3.0, 8.0) * size.scale)
+    start = 2.0
+    is_uneven = random.random() < 0.3  # a call that waits for its answer fails after the others
+    if is_uneven:
+        start = 0.3
+        outage = Fault(random.uniform(2.0, 5.0), "uneven-outage", random.uniform(1.0, 3.0), 0)
     end = outage.at + outage.seconds
     plan = replace(
         plan,
+        paths=1 if is_uneven else random.choice((1, 2)),
+        callers=3 if is_uneven else plan.callers,
         fault_phase_s=end + 20.0 * size.scale,
         after_drain=True,
         backlog_queues=random.choice((2, 3, 4)),
@@ -280,11 +326,17 @@ def _focus_on_failback(plan: Plan, random: Random, size: Size) -> Plan:
         tier="unlimited",
         once=False,
     )
+    timeout_s = None
+    faults: tuple[Fault, ...] = ()
+    if random.random() < 0.2:  # calls wait less than a hold may last, if the syphon stops
+        timeout_s = 1.5
+        plan = replace(plan, hold_s=15.0, operation_timeout_s=20.0, delay_s=0.03, slow_share=0.0)
+        faults = _faults(random, ("partition-syphon-primary", "syphon-freeze"), end, end + 3.0, 2)
     kinds = random.sample(FAULT_KINDS, 2)
-    faults = _faults(random, kinds, end, plan.fault_phase_s, random.choice((0, 0, 1, 2)))
-    faults += _faults(random, ("stale-peek",), end, plan.fault_phase_s, random.choice((0, 1, 2)))
+    faults += _faults(random, kinds, end, plan.fault_phase_s, random.choice((0, 0, 1, 2)))
+    faults += _faults(random, ("stale-peek",), end, plan.fault_phase_s, random.choice((0, 1, 3)))
     faults = tuple(sorted(faults, key=lambda fault: fault.at))
-    sends = _bursts(plan, random, 2.0)
+    sends = _bursts(plan, random, start, timeout_s)
     return replace(plan, sends=sends, faults=(outage, *faults))
 
 
@@ -308,6 +360,57 @@ def _focus_on_tasks(plan: Plan, random: Random, size: Size) -> Plan:
     return replace(plan, sends=sends, faults=(outage, *faults))
 
 
+def _focus_on_backlog(plan: Plan, random: Random, size: Size) -> Plan:
+    """Return a plan in which the backlog fails while senders need it, with batches and messages
+    that are refused."""
+    kind = random.choice((*OUTAGES, "primary-detach-freeze"))
+    phase_s = 16.0 * size.scale
+    outage = Fault(random.uniform(0.5, 2.0), kind, phase_s, random.randrange(1000))
+    plan = replace(
+        plan,
+        fault_phase_s=phase_s,
+        failover_interval_s=0.0,
+        operation_timeout_s=8.0,
+        delay_s=random.choice((0.003, 0.03)),
+        slow_share=0.0,
+        cool_down_s=1.0,
+        hold_s=1.0,
+    )
+    kinds = random.sample(BACKLOG_FAULTS, 3)
+    faults = _faults(random, kinds, outage.at, phase_s, random.randrange(1, 6))
+    stream = Stream(0.5, outage.at, phase_s)
+    sends = _sends(plan, random, random.choice((0.0, 1.0)), stream, round(36 * size.scale))
+    timeout_s = random.choice((None, None, 3.0))
+    sends = tuple(replace(send, timeout_s=timeout_s) for send in sends)
+    return replace(plan, sends=sends, faults=(outage, *faults))
+
+
+def _focus_on_credits(plan: Plan, random: Random, size: Size) -> Plan:
+    """Return a plan without faults, in which live calls and the drain of a backlog share the few
+    credits of a namespace."""
+    plan = replace(
+        plan,
+        fault_phase_s=20.0,
+        paths=1,
+        processes=1,
+        failover_interval_s=2.0,
+        tier="scarce",
+        slow_share=0.0,
+        delay_s=0.003,
+        lock_s=15.0,
+        once=False,
+        syphons=1,
+        syphon_batch=500,
+        with_consumer=True,
+        preloaded=random.choice((300, 500)),
+    )
+    sends = tuple(
+        PlannedSend(0.5 + number / 4, 0, number % plan.callers, "queue0", (f"m{number}",), None)
+        for number in range(60)
+    )
+    return replace(plan, sends=sends)
+
+
 def _outage(random: Random, at: float, seconds: float) -> Fault:
     return Fault(at, random.choice(OUTAGES), seconds, random.randrange(1000))
 
@@ -327,7 +430,9 @@ def _faults(
     return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
-def _bursts(plan: Plan, random: Random, start: float) -> tuple[PlannedSend, ...]:
+def _bursts(
+    plan: Plan, random: Random, start: float, timeout_s: float | None
+) -> tuple[PlannedSend, ...]:
     """Return calls that follow each other quickly, with pauses, each caller in its own session."""
     sends: list[PlannedSend] = []
     for caller in range(plan.callers):
@@ -336,9 +441,11 @@ def _bursts(plan: Plan, random: Random, start: float) -> tuple[PlannedSend, ...]
         while at < plan.fault_phase_s:
             for _ in range(random.choice((1, 2, 3))):
                 ids = (f"m{len(sends)}",)
-                sends.append(PlannedSend(at, 0, caller, path, ids, f"s{caller}"))
+                sends.append(
+                    PlannedSend(at, 0, caller, path, ids, f"s{caller}", timeout_s=timeout_s)
+                )
                 at += random.uniform(0.0, 0.3)
-            at += random.choice((0.5, 2.0, 4.0)) * random.uniform(0.5, 1.5) * plan.callers
+            at += random.choice((0.3, 1.5, 4.0)) * random.uniform(0.5, 1.5) * plan.callers
     return tuple(sorted(sends, key=lambda send: send.at))
 
 
@@ -355,8 +462,8 @@ def _sends(
 ) -> tuple[PlannedSend, ...]:
     """Return the calls of the applications, with this number of messages."""
     sends: list[PlannedSend] = []
-    batch_share = random.choice((0.0, 0.1, 0.4))
-    refused_share = random.choice((0.0, 0.0, 0.15))
+    batch_share = random.choice((0.0, 0.1, 0.4, 0.8))
+    refused_share = random.choice((0.0, 0.0, 0.15, 0.4))
     full_share = random.choice((0.0, 0.0, 0.2))
     planned = 0
     while planned < count:

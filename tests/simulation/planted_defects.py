@@ -103,7 +103,7 @@ MUTANTS = {
     "take a peek that failed for an empty queue": Mutant(
         "pairing/recovery.py",
         "            pairing.peek_failed(path, exc)\n            return\n",
-        "            peeks.append(PeekResult(0))\n            continue\n",
+        "            peek_round.add()\n            continue\n",
     ),
     "peek at one backlog queue only": Mutant(
         "pairing/recovery.py",
@@ -243,5 +243,46 @@ MUTANTS = {
         "        try:\n            self.turn()\n        except StoreFailed:\n            return\n",
         "        try:\n            self.turn()\n        except StoreFailed:\n"
         "            for reply in self._replies:\n                reply()\n",
+    ),
+    "drain on although the namespace throttles": Mutant(
+        "spark/pace.py",
+        "        self.throttled += 1\n        now = self.now()\n",
+        "        self.throttled += 1\n        return\n        now = self.now()\n",
+    ),
+    "open a standby link twice": Mutant(
+        "pairing/standby_links.py",
+        "    if links.standby.setdefault(queue, sender) is not sender:\n",
+        "    links.standby[queue] = sender\n    if False:\n",
+    ),
+    "forget a lost answer of a queue if the path is healthy": Mutant(
+        "pairing/operations.py",
+        "        if failure is None or not may_have_arrived(failure.error):\n",
+        "        if True:\n",
+    ),
+    "forget the credit of other polls after an error": Mutant(
+        "spark/long_polls.py",
+        "                        # The credit of a link that did not end is still outstanding.\n",
+        "                        if poll.receiver.error is None:\n"
+        "                            poll.credit_since = None\n",
+    ),
+    "forget a renewal without an answer in the ledger": Mutant(
+        "spark/long_polls.py",
+        "            self._record(OperationKind.RENEW, message, answered=False)\n",
+        "",
+    ),
+    "one peek determines a mark": Mutant(
+        "pairing/backlog_peeks.py",
+        "            if queue not in marks and not self._confirming:\n",
+        "            if False:\n",
+    ),
+    "settle at the end of a task only": Mutant(
+        "spark/settler.py",
+        "            if now - request.created_at >= SEND_AFTER_S:\n",
+        "            if False:\n",
+    ),
+    "client options that have no hash": Mutant(
+        "amqp/sasl.py",
+        "    responses: Mapping[str, bytes] = field(repr=False, hash=False)\n",
+        "    responses: Mapping[str, bytes] = field(repr=False)\n",
     ),
 }

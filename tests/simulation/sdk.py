@@ -79,9 +79,11 @@ class SdkClient:
         self._config = SdkConfig(retries)
         self._handlers: set[Any] = set()
         self.hooks: list[TransferHook] = []
-        self.misses_peek = False
-        """The next peek that would show a message during a hold misses it. A namespace may answer
-        peeks from a copy that is behind."""
+        self.stale_share = 0.0
+        """The share of peeks during a hold that miss messages. A namespace may answer peeks from a
+        copy that is behind."""
+        self.is_held: Callable[[], bool] = lambda: False
+        """Returns whether a hold is in progress."""
 
     def get_queue_sender(self, path: str, **options: Any) -> "SdkSender":
         return SdkSender(self, path)
@@ -358,12 +360,14 @@ class SdkReceiver(_Link):
             payloads = self._management.peek(sequence_number, max_message_count, timeout_s=timeout)
         except AmqpError as exc:
             raise opening_error(exc) from exc
-        is_held = max_message_count == 1
         self._has_missed = (
-            self._sdk_client.misses_peek and is_held and bool(payloads) and not self._has_missed
+            self._sdk_client.stale_share > 0
+            and bool(payloads)
+            and not self._has_missed
+            and self._sdk_client.is_held()
+            and self.process.scheduler.random.random() < self._sdk_client.stale_share
         )
         if self._has_missed:
-            self._sdk_client.misses_peek = False
             self.process.scheduler.trace(self.process.name, f"peek of {self.path} misses messages")
             return []
         return [PeekedMessage(payload) for payload in payloads]

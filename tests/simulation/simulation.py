@@ -8,16 +8,19 @@ from dataclasses import dataclass, field, replace
 
 from pairbus.emulator.tiers import NamespaceTier, tier_of
 from pairbus.events import PathStatus
+from pairbus.pairing.sdk import encode
 from pairbus.servicebus.backlog_paths import backlog_paths
+from pairbus.spark import destination_sender
+from pairbus.transfer import to_backlog
 from tests.simulation import spark, spark_globals
-from tests.simulation.applications import Application
+from tests.simulation.applications import Application, message_of
 from tests.simulation.checks import StoredCopy, check_messages, contents
 from tests.simulation.consumers import Consumer
 from tests.simulation.faults import FaultInjector
-from tests.simulation.journal import Journal, Violation
+from tests.simulation.journal import Journal, MessageRecord, Violation
 from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.namespace import SimulatedNamespace, queue
-from tests.simulation.observers import observe_forwards, observe_locks
+from tests.simulation.observers import observe_arrivals, observe_forwards, observe_locks
 from tests.simulation.plan import Plan, is_outage
 from tests.simulation.scheduler import Machine, SimulationError
 from tests.simulation.spark import SimulatedSyphon
@@ -29,6 +32,8 @@ CLOSE_S = 15.0
 """The time in which a link that is not needed any more is closed."""
 GIVE_UP_S = 600.0
 """The longest time after which a namespace gives up a connection whose client is gone."""
+SCARCE_CREDITS = 40
+"""The credits of a second, of which live calls use a tenth."""
 HEALED_S = 600.0
 """The longest time after the end of all faults until nothing is left to do."""
 
@@ -56,7 +61,9 @@ class Result:
 def tier_for(plan: Plan) -> NamespaceTier:
     """Return the tier of both namespaces. `throttled` is standard, with so few credits that these
     are scarce. While they drain, paths peek at up to 11 messages of each queue in a second; a
-    namespace has credits for that."""
+    namespace has credits for that. `scarce` is for plans without failover."""
+    if plan.tier == "scarce":
+        return replace(tier_of("standard"), credits_per_second=SCARCE_CREDITS)
     if plan.tier != "throttled":
         return tier_of(plan.tier)
     peeks = 11 * plan.processes * plan.paths * plan.backlog_queues
@@ -95,6 +102,7 @@ class Simulation:
                 self.secondary.options(connect_timeout_s=1_000_000.0),
                 self.queues,
                 ledger=ledger,
+                backlog=self.backlog,
             )
             for number in range(plan.processes)
         ]
@@ -109,11 +117,16 @@ class Simulation:
                 self.secondary.options(**syphon_options),
                 ledger=ledger,
                 left_since=self.left_since,
+                settled_messages=self.settled_messages,
             )
             for number in range(plan.syphons)
         ]
         self.consumer = Consumer(
-            world, self.journal, self.primary.options(operation_timeout_s=60.0), plan.paths
+            world,
+            self.journal,
+            self.primary.options(operation_timeout_s=60.0),
+            plan.paths,
+            is_live=plan.preloaded > 0,
         )
         self.injector = FaultInjector(
             world, self.primary, self.secondary, self.applications, self.syphons
@@ -135,6 +148,7 @@ class Simulation:
             self.secondary.create_queue(
                 queue(path, lock_s=plan.lock_s, max_delivery_count=2_147_483_647)
             )
+        self._preload()
         for application in self.applications:
             application.start()
         for syphon in self.syphons:
@@ -152,7 +166,9 @@ class Simulation:
             self.journal.violate("crash", f"{task.process.name} {task.name}: {text}")
         if not is_quiet:
             self._explain_unrest()
-        elif plan.seed % LEAK_CHECK_EVERY == 0:
+        else:
+            self._check_claims()
+        if is_quiet and plan.seed % LEAK_CHECK_EVERY == 0:
             world.run_for(CLOSE_S)
             self._check_connections()
             self._check_host()
@@ -173,6 +189,20 @@ class Simulation:
             self.queues,
             self.consumer.delivered,
         )
+
+    def _preload(self) -> None:
+        """Store messages in the backlog that an earlier process has sent."""
+        payloads: dict[str, list[bytes]] = {path: [] for path in self.queues}
+        for number in range(self.plan.preloaded):
+            record = MessageRecord(f"p{number}", "queue0", None, "earlier", transfers=1, accepted=1)
+            record.acknowledged = record.begun = self.journal.next_event()
+            self.journal.messages[record.id] = record
+            self.journal.stored.add(record.id)
+            payload = encode(message_of(record.id, None))
+            path = self.queues[number % len(self.queues)]
+            payloads[path].append(to_backlog(payload, record.path))
+        for path, messages in payloads.items():
+            self.secondary.store(path, messages)
 
     def _have_ended(self) -> bool:
         """Return whether no connection is open in a namespace whose client has closed it."""
@@ -202,6 +232,16 @@ class Simulation:
                         f"not {limit}",
                     )
 
+    def _check_claims(self) -> None:
+        """Check that no backlog queue stays claimed when no call is in progress: none would use it
+        again."""
+        for application in self.applications:
+            paired = application.paired
+            pulled = {} if paired is None else paired._pairing.rotation.pulled()
+            for path, state in pulled.items():
+                if state.probing:
+                    self.journal.violate("S4", f"{path} stays claimed")
+
     def _check_host(self) -> None:
         """Check that senders know that the secondary is reachable again."""
         for application in self.applications:
@@ -227,17 +267,29 @@ class Simulation:
         return not self.backlog()
 
     def backlog(self) -> list[StoredCopy]:
-        """Return the messages in the backlog queues, without dead letters."""
+        """Return the messages in the backlog queues, without dead letters; none while the secondary
+        is down."""
+        if not self.secondary.process.alive:
+            return []
         return [copy for path in self.queues for copy in contents(self.secondary, path)]
 
     def left_since(self, when: float) -> str | None:
         """Return a message that was in the backlog before a time and still is."""
-        if not self.secondary.process.alive:
-            return None
         for copy in self.backlog():
             if self.secondary.machine.virtual(copy.enqueued_ms / 1000) < when - 0.002:
                 return copy.id
         return None
+
+    def settled_messages(self) -> frozenset[str]:
+        """Return the messages that were stored in the backlog and are not there any more."""
+        if not self.secondary.process.alive:
+            return frozenset()
+        left = {copy.id for copy in self.backlog()}
+        return frozenset(
+            id
+            for id in self.journal.stored - left
+            if not self.journal.messages[id].unanswered  # another copy may arrive
+        )
 
     def _explain_unrest(self) -> None:
         waiting = [a.process.name for a in self.applications if not a.done]
@@ -265,11 +317,13 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
         else None
     )
     with open_world(plan.seed, keep_trace=keep_trace) as world:
-        spark_globals.credits_apply = plan.tier in ("standard", "throttled")
+        spark_globals.credits_apply = plan.tier in ("standard", "throttled", "scarce")
+        destination_sender.MAX_BATCH_MESSAGES = plan.syphon_batch
         simulation = Simulation(world, plan, folder)
         restores = [
             observe_forwards(simulation.journal, world),
             observe_locks(simulation.journal, world),
+            observe_arrivals(simulation.journal),
         ]
         try:
             simulation.run()

@@ -42,7 +42,7 @@ RESTART_S, ONCE_EVERY_S = 2.0, 10.0
 class Job:
     """Work for one worker process."""
 
-    def __init__(self, work: Callable[[], Any], attempt: int) -> None:
+    def __init__(self, work: Callable[[], Any], attempt: spark_globals.Attempt) -> None:
         self.work = work
         self.attempt = attempt
         self.ended = False
@@ -74,7 +74,7 @@ class Worker:
             while self.job is None:
                 self._task.wait(None)
             job = self.job
-            self._task.context = spark_globals.Attempt(job.attempt)
+            self._task.context = job.attempt
             try:
                 job.result = job.work()
             except Exception as exc:  # noqa: BLE001  it fails the task
@@ -133,8 +133,9 @@ class TaskAttempt:
         options = syphon.options
         pipe = Pipe(syphon.world)
         reader, sink = backlog_reader(options), copy(sink)
-        self.reading = Job(lambda: pipe.write(reader.read(partition)), number)
-        self.writing = Job(lambda: sink.write(pipe.read()), number)
+        attempt = spark_globals.Attempt(number, syphon.settled_messages())
+        self.reading = Job(lambda: pipe.write(reader.read(partition)), attempt)
+        self.writing = Job(lambda: sink.write(pipe.read()), attempt)
         self.workers = (syphon.worker("reader"), syphon.worker("writer"))
         self.workers[0].run(self.reading)
         self.workers[1].run(self.writing)
@@ -177,8 +178,10 @@ class SimulatedSyphon:
         *,
         ledger: str | None = None,
         left_since: Callable[[float], str | None],
+        settled_messages: Callable[[], frozenset[str]],
     ) -> None:
-        """`left_since` returns a message that is in the backlog since before a time, if any."""
+        """`left_since` returns a message that is in the backlog since before a time, if any,
+        `settled_messages` those that were stored in the backlog and are not there any more."""
         self.world = world
         self.plan = plan
         self.name = f"syphon{number}"
@@ -208,6 +211,7 @@ class SimulatedSyphon:
         self.stopping = False
         self.process: Process
         self._left_since = left_since
+        self.settled_messages = settled_messages
         self._folder: Path | None = None
         self._planned, self._committed = 0, 0
         """The offsets in the checkpoint of the query."""

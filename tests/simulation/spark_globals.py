@@ -42,8 +42,10 @@ class PerProcess(Generic[T]):
 class Attempt:
     """In the place of the TaskContext of a running task."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, settled: frozenset[str]) -> None:
+        """`settled` are the messages that were not in the backlog any more when it began."""
         self._number = number
+        self.settled = settled
 
     def attemptNumber(self) -> int:  # noqa: N802
         return self._number

@@ -6,7 +6,6 @@ has the rest.
 
 import json
 import os
-from pathlib import Path
 from secrets import randbelow
 from typing import Any
 
@@ -16,11 +15,6 @@ from tests.simulation.campaign import Summary, run_seeds, worker
 
 FIXED, FRESH = 60, 60
 """The numbers of seeds. Each takes 0.1 to 0.2 s."""
-REGRESSIONS = [
-    int(line.split()[0])
-    for line in (Path(__file__).parent / "regressions.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-]
 
 
 def run(first: int, count: int, *, biased: bool = False) -> Summary:
@@ -66,8 +60,3 @@ def test_seed_determines_the_whole_run() -> None:
     one, other = results_of(seeds, "1"), results_of(seeds[::-1], "2")[::-1]
     assert [run["digest"] for run in one] == [run["digest"] for run in other]
     assert any(run["failovers"] for run in one)
-
-
-def test_seeds_that_once_failed_pass() -> None:
-    for result in results_of(REGRESSIONS, "0"):
-        assert not result["violations"], result

@@ -10,6 +10,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from time import process_time
 from typing import Any, TextIO
 
@@ -21,6 +23,7 @@ from tests.simulation.coverage import Coverage, choose_plan  # noqa: E402
 from tests.simulation.plan import Plan, make_plan  # noqa: E402
 from tests.simulation.shrink import Shrinker  # noqa: E402
 from tests.simulation.simulation import Result, run_plan  # noqa: E402
+from tests.simulation.stored_plans import load  # noqa: E402
 
 RUNS_OF_A_PROCESS = 200
 """Simulations of one process. Then another is forked, because simulations leave memory behind."""
@@ -126,9 +129,30 @@ def shrink(seed: int) -> None:
     replay(small)
 
 
+def run_stored(files: Iterable[str]) -> None:
+    """Run stored plans."""
+    for file in files:
+        print(json.dumps(to_json(run_plan(load(Path(file)).plan), 0.0)), flush=True)
+
+
+def find(first: int, last: int) -> None:
+    """Print the plan of the first seed that breaks a promise, after it was shrunk."""
+    for seed in range(first, last):
+        plan = make_plan(seed)
+        if violations := run_plan(plan).violations:
+            rule = violations[0].rule
+            small = Shrinker(plan, {rule}).shrink()
+            print(json.dumps({"rule": rule, "plan": asdict(small)}), flush=True)
+            return
+
+
 def main() -> None:
     command, *numbers = sys.argv[1:]
-    if command == "replay":
+    if command == "stored":
+        run_stored(numbers)
+    elif command == "find":
+        find(*map(int, numbers))
+    elif command == "replay":
         replay(make_plan(int(numbers[0])), with_bytes="bytes" in numbers)
     elif command == "shrink":
         shrink(int(numbers[0]))

@@ -11,6 +11,7 @@ from pairbus.garbage import NEW_OBJECTS, collect_rarely
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     threshold = gc.get_threshold()
+    gc.unfreeze()  # other tests may have frozen objects
     yield
     gc.set_threshold(*threshold)
     gc.unfreeze()

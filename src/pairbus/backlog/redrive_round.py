@@ -158,7 +158,7 @@ class RedriveRound:
         """Receive some messages and sort them. Return how many arrived."""
         sizes: list[int] = []
         count = 0
-        empty_receives = link.empty_receives
+        empty_receives, failed_receives = link.empty_receives, link.failed_receives
         size = CHUNK if len(self._waiting) < MAX_WAITING else FULL_CHUNK
         try:
             for deliveries in link.receive_available(self._rate.chunk(size)):
@@ -175,6 +175,8 @@ class RedriveRound:
             logger.warning("%s: receiving failed and is tried again: %s", self._queue, exc)
         for _ in range(link.empty_receives - empty_receives):
             self._usage.add(OperationKind.POLL, self._entity)
+        for _ in range(link.failed_receives - failed_receives):
+            self._usage.add(OperationKind.POLL, self._entity, answered=False)
         if sizes:
             self._usage.add(OperationKind.RECEIVE, self._entity, sizes)
         return count

@@ -10,6 +10,7 @@ Other processes may go on to store messages. Within a hold with marks, a queue i
 if all that it shows was stored after the hold began: its first message has at least the number of
 the mark. A mark is a number from which on the queue had no message, when the sends of the path were
 held and none was in flight. Sequence numbers only grow, so all messages of the path are below it.
+One peek may miss messages, so a mark needs two that show none.
 To find the marks takes some peeks for each queue, so every second hold does without them: with a
 distant namespace, the others may be the only ones that are long enough.
 """
@@ -91,6 +92,8 @@ class PeekRound:
         """The distance from it of the next peek."""
         self._found, self._missed = 0, 0
         """Distances at which a message was found, and none; 0 if there was no such peek."""
+        self._confirming = False
+        """The last peek is repeated, because it would determine a mark."""
         self._ended = False
         self.results: list[PeekResult] = []
         """The results of the queues that were peeked, in the order of the round."""
@@ -135,10 +138,13 @@ class PeekRound:
         if self._first is not None:
             self._search_mark(marks, self._first, found=number is not None)
         elif number is None:
+            if queue not in marks and not self._confirming:
+                self._confirming = True
+                return
             marks.setdefault(queue, 1)
             self._end_queue(EMPTY)
         elif queue not in marks:
-            self._first = PeekResult(1, number, age_s)
+            self._first, self._confirming = PeekResult(1, number, age_s), False
         elif number >= marks[queue]:
             self._end_queue(EMPTY)
         else:
@@ -148,6 +154,8 @@ class PeekRound:
         """Double the distance until there is no message, and then halve the rest. The mark is to be
         near the last message, because it must be reached within the hold."""
         if found:
+            if self._confirming:  # the peek before has missed a message
+                self._confirming, self._missed = False, 0
             self._found = self._step
         else:
             self._missed = self._step
@@ -155,6 +163,8 @@ class PeekRound:
             self._step = 2 * self._found
         elif self._missed - self._found > max(1, self._missed // MARK_PRECISION):
             self._step = (self._found + self._missed) // 2
+        elif not self._confirming:
+            self._confirming, self._step = True, self._missed
         else:
             assert first.first is not None
             marks[self._queues[len(self.results)]] = first.first + self._missed
@@ -163,7 +173,7 @@ class PeekRound:
             self._end_queue(first)
 
     def _end_queue(self, result: PeekResult) -> None:
-        self._first = None
+        self._first, self._confirming = None, False
         self.results.append(result)
         if not self._held:
             self._ended = not result.is_small(self._hold_s)

@@ -27,6 +27,7 @@ from pairbus.pairing.payloads import (
     prepare,
 )
 from pairbus.pairing.recovery import ping
+from pairbus.pairing.sdk_transfers import may_have_arrived
 from pairbus.pairing.sender_base import SenderCall
 from pairbus.pairing.state import Hold
 from pairbus.pairing.usage import ManagementUsage
@@ -48,7 +49,7 @@ def send(
     called already, `queue_failure` that of a backlog queue."""
     call = call.of(message_count(messages))
     payloads = Payloads(messages)
-    with _failures_counted(call):
+    with _failures_counted(call), _queue_failure_reported(call, payloads, queue_failure):
         yield from _send_to_primary_or_backlog(
             call,
             lambda sender: sender.send_messages(messages, timeout=timeout, **options),
@@ -105,6 +106,28 @@ def _failures_counted(call: SenderCall) -> Iterator[None]:
     except Exception as error:
         call.pairing.recorder.call_failed(call.path, error, call.messages)
         raise
+
+
+@contextmanager
+def _queue_failure_reported(
+    call: SenderCall, messages: Payloads, failure: QueueFailure | None
+) -> Iterator[None]:
+    """Report messages as unknown that a backlog queue may have accepted, if the call could not go
+    on: the path has become healthy meanwhile, and no time is left to send to the primary."""
+    try:
+        yield
+    except SendUnavailable:
+        raise
+    except PairbusError as exc:
+        if failure is None or not may_have_arrived(failure.error):
+            raise
+        outcomes = CallOutcomes(messages)
+        outcomes.transferred.update(range(len(messages.encoded())))
+        raise outcomes.error(
+            call.path.name,
+            "a backlog queue did not acknowledge it, and it could not be sent to the primary",
+            backlog_error=failure.error,
+        ) from exc
 
 
 def cancel(

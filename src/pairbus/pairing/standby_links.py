@@ -50,7 +50,9 @@ def _open_standby_link(
     finally:
         if not opened:
             yield Discard(sender)
-    links.standby[queue] = sender
+    if links.standby.setdefault(queue, sender) is not sender:
+        # The path was healthy and became suspect again meanwhile: this operation runs twice.
+        yield Discard(sender)
     if links.closed or path.health.status is PathStatus.HEALTHY:
         yield from close_standby_links([links])
 

@@ -111,8 +111,8 @@ class MessageRows:
     def to_record_batch(self, rows: list[ReceivedMessage]) -> pa.RecordBatch:
         return to_record_batch(rows, self._columns)
 
-    def queue_was_empty(self, queue: str) -> None:
+    def queue_was_empty(self, queue: str, *, answered: bool = True) -> None:
         """Do nothing: the connector keeps no ledger."""
 
-    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+    def lock_was_renewed(self, message: ReceivedMessage, *, answered: bool = True) -> None:
         """Do nothing: the connector keeps no ledger."""

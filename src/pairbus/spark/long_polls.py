@@ -6,7 +6,6 @@ first one of the next micro-batch. Its lock is renewed until that micro-batch ha
 task that settles it may start late.
 """
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable
@@ -165,7 +164,8 @@ class LongPolls:
     def _is_known(self, poll: _QueuePoll) -> bool:
         now = self._now()
         waited = poll.credit_since is not None and now - poll.credit_since >= KNOWN_EMPTY_S
-        return poll.message is not None or waited or now < poll.missing_until
+        is_empty = waited and self.error is None
+        return poll.message is not None or is_empty or now < poll.missing_until
 
     def _run(self) -> None:
         pause_s = RETRY_S
@@ -179,11 +179,10 @@ class LongPolls:
                 self.error = exc
                 with self._changed:
                     for poll in self._polls.values():
+                        # The credit of a link that did not end is still outstanding.
                         if poll.credit_since is not None and poll.receiver.error is not None:
-                            # A namespace that detaches a link counts its receive as answered.
-                            answered = isinstance(poll.receiver.error, LinkLost)
-                            self._record_empty_poll(poll, answered=answered)
-                        poll.credit_since = None
+                            poll.credit_since = None
+                            self._record_empty_poll(poll, answered=_is_answered(poll))
                     self._changed.notify_all()
                     self._changed.wait_for(lambda: self._stopped, pause_s)
                 pause_s = min(pause_s * 2, MAX_RETRY_S)
@@ -275,6 +274,9 @@ class LongPolls:
             (expiry,) = poll.management.renew_locks([message.lock_token])
         except LockLost:  # it expired, or a task has settled the message
             renewed = None
+        except AmqpError:
+            self._record(OperationKind.RENEW, message, answered=False)
+            raise
         else:
             renewed = message._replace(locked_until=poll.expiry.corrected(int(expiry)))
             self._record(OperationKind.RENEW, message)
@@ -301,22 +303,30 @@ class LongPolls:
             if message is None or message.lock_token is None:
                 return
             poll.message = None
-        with contextlib.suppress(LockLost):
+        try:
             poll.management.settle([message.lock_token], ABANDONED)
-            self._record(OperationKind.ABANDON, message)
+        except LockLost:
+            return
+        except AmqpError:
+            self._record(OperationKind.ABANDON, message, answered=False)
+            raise
+        self._record(OperationKind.ABANDON, message)
 
     def _end(self, poll: _QueuePoll) -> None:
         """Take the credit back, and keep a message that arrives meanwhile."""
         deliveries = poll.receiver.drain()
         poll.credit_since = None
         if not deliveries:
-            self._record_empty_poll(poll)
+            self._record_empty_poll(poll, answered=_is_answered(poll))
         with self._changed:
             self._store(poll, deliveries)
 
-    def _record(self, kind: OperationKind, message: ReceivedMessage) -> None:
+    def _record(
+        self, kind: OperationKind, message: ReceivedMessage, *, answered: bool = True
+    ) -> None:
         if self._usage.enabled:
-            self._usage.add_settlements(kind, [destination_of(message.payload) or ""])
+            destination = destination_of(message.payload) or ""
+            self._usage.add_settlements(kind, [destination], answered=answered)
             self._usage.flush()
 
     def _record_empty_poll(self, poll: _QueuePoll, *, answered: bool = True) -> None:
@@ -324,6 +334,12 @@ class LongPolls:
             OperationKind.POLL, poll.receiver.path, purpose=Purpose.IDLE, answered=answered
         )
         self._usage.flush()
+
+
+def _is_answered(poll: _QueuePoll) -> bool:
+    """Return whether the namespace has answered a poll that ended without a message. A namespace
+    that detaches a link counts its receive."""
+    return poll.receiver.error is None or isinstance(poll.receiver.error, LinkLost)
 
 
 def renewal_s(lock_ms: int) -> float:

@@ -42,11 +42,11 @@ class RowConverter(Protocol[Row]):
     def to_record_batch(self, rows: list[Row]) -> pa.RecordBatch:
         """Return rows in the form that Spark takes."""
 
-    def queue_was_empty(self, queue: str) -> None:
-        """Take note of a receive that ended without a message."""
+    def queue_was_empty(self, queue: str, *, answered: bool = True) -> None:
+        """Take note of a receive that ended without a message, or without an answer."""
 
-    def lock_was_renewed(self, message: ReceivedMessage) -> None:
-        """Take note of the renewal of a lock."""
+    def lock_was_renewed(self, message: ReceivedMessage, *, answered: bool = True) -> None:
+        """Take note of the renewal of a lock, or of an attempt without an answer."""
 
 
 class QueueReader(Generic[Row]):
@@ -97,6 +97,7 @@ class QueueReader(Generic[Row]):
             return None
         except AmqpError as exc:
             logger.warning("A lock of %s could not be renewed: %s", first.queue, exc)
+            self._converter.lock_was_renewed(first, answered=False)
             return None
         self._converter.lock_was_renewed(first)
         return first._replace(locked_until=wall_clock_ms() + first.lock_ms)
@@ -106,20 +107,22 @@ class QueueReader(Generic[Row]):
             return
         # A new link for each micro-batch: settlement by lock token does not settle deliveries on
         # the link, so a permanent one would track them for ever.
-        client = client_for(self._options)
+        receiver = Receiver(client_for(self._options), queue, confirm=False)
         try:
-            with Receiver(client, queue, confirm=False) as receiver:
+            with receiver:
                 yield from receive_paced(
                     receiver, count, pace, stop=lambda: not self._converter.wants_more()
                 )
-                for _ in range(receiver.empty_receives):
-                    self._converter.queue_was_empty(queue)
         except EntityNotFound:
             pass
         except AmqpError as exc:
             # The messages received so far are processed. A failed task would end the query, or be
             # retried while its messages are locked. The next micro-batch reads the rest.
             logger.warning("The rest of %s could not be read: %s", queue, exc)
+        for _ in range(receiver.empty_receives):
+            self._converter.queue_was_empty(queue)
+        for _ in range(receiver.failed_receives):
+            self._converter.queue_was_empty(queue, answered=False)
 
 
 def is_retry() -> bool:

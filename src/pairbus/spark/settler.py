@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
+from time import monotonic
 
 from pairbus.amqp.client import ClientOptions
 from pairbus.amqp.client.request_response import Response
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 MAX_TOKENS = 500
 """Lock tokens of one request."""
+SEND_AFTER_S = 2.0
+"""The time after which a request is sent that is not full. A task that is throttled would fill it
+after the locks of its first messages have expired."""
 MAX_DESCRIPTION = 1000
 """Characters of the description of a dead letter."""
 _KINDS = {
@@ -41,6 +45,7 @@ class _SettleRequest:
     status: str
     reason: str | None = None
     description: str | None = None
+    created_at: float = 0.0
     tokens: list[bytes] = field(default_factory=list)
     destinations: list[str] = field(default_factory=list)
     """The destinations of the messages, for the ledger."""
@@ -79,12 +84,15 @@ class Settler:
         namespace: ClientOptions | None,
         usage: UsageRecorder,
         on_dead_lettered: Callable[[], object] = lambda: None,
+        *,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         """`on_dead_lettered` is called when the number of dead letters in `settlements` has
         grown."""
         self._namespace = namespace
         self._usage = usage
         self._on_dead_lettered = on_dead_lettered
+        self._now = now
         self._pending: dict[tuple[str, str, str | None, str | None], _SettleRequest] = {}
         self._sent: list[_SettleRequest] = []
         self.settlements = Settlements()
@@ -127,6 +135,7 @@ class Settler:
     ) -> None:
         if self._namespace is None:
             return
+        now = self._now()
         for queue, group in groupby(messages, attrgetter("queue")):
             locks = [
                 (message.lock_token, message.destination or "")
@@ -135,15 +144,18 @@ class Settler:
             ]
             key = queue, status, reason, description
             while locks:
-                request = self._pending.setdefault(key, _SettleRequest(*key))
+                request = self._pending.setdefault(key, _SettleRequest(*key, now))
                 free = MAX_TOKENS - len(request.tokens)
                 request.tokens += [token for token, _ in locks[:free]]
                 request.destinations += [destination for _, destination in locks[:free]]
                 del locks[:free]
                 if len(request.tokens) == MAX_TOKENS:
-                    self._send_full(self._pending.pop(key))
+                    self._send_now(self._pending.pop(key))
+        for key, request in list(self._pending.items()):
+            if now - request.created_at >= SEND_AFTER_S:
+                self._send_now(self._pending.pop(key))
 
-    def _send_full(self, request: _SettleRequest) -> None:
+    def _send_now(self, request: _SettleRequest) -> None:
         self._send(request)
         if request.status == DEAD_LETTERED and isinstance(request.response, Response):
             self._sent.remove(request)

@@ -59,13 +59,13 @@ class DetailedRows:
         """Ask the other converter."""
         return self._inner.wants_more()
 
-    def queue_was_empty(self, queue: str) -> None:
+    def queue_was_empty(self, queue: str, *, answered: bool = True) -> None:
         """Tell the other converter."""
-        self._inner.queue_was_empty(queue)
+        self._inner.queue_was_empty(queue, answered=answered)
 
-    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+    def lock_was_renewed(self, message: ReceivedMessage, *, answered: bool = True) -> None:
         """Tell the other converter."""
-        self._inner.lock_was_renewed(message)
+        self._inner.lock_was_renewed(message, answered=answered)
 
 
 def to_detailed_batch(rows: Sequence[DetailedMessage]) -> pa.RecordBatch:

@@ -238,14 +238,14 @@ class BacklogRows:
         """Return rows of `PACKED_SCHEMA`, or of `BACKLOG_SCHEMA` if a filter reads them."""
         return to_backlog_batch(rows, with_times=self._with_times) if self._only else pack(rows)
 
-    def queue_was_empty(self, queue: str) -> None:
+    def queue_was_empty(self, queue: str, *, answered: bool = True) -> None:
         """Record the receive, which is billed."""
-        self._usage.add(OperationKind.POLL, queue)
+        self._usage.add(OperationKind.POLL, queue, answered=answered)
 
-    def lock_was_renewed(self, message: ReceivedMessage) -> None:
+    def lock_was_renewed(self, message: ReceivedMessage, *, answered: bool = True) -> None:
         """Record the renewal, which is billed."""
         destination = destination_of(message.payload) or ""
-        self._usage.add_settlements(OperationKind.RENEW, [destination])
+        self._usage.add_settlements(OperationKind.RENEW, [destination], answered=answered)
 
     def _session_order(self, queue: str) -> SessionOrder:
         peeks = SessionPeeks(

@@ -2059,6 +2059,33 @@ def test_message_that_the_primary_did_not_answer_is_unknown(
 
 
 @pytest.mark.rule("S5", "S11")
+@pytest.mark.parametrize("loses_answers", [False, True])
+def test_call_without_time_for_the_primary_reports_the_lost_answer_of_a_queue(
+    failed_over: PairingHarness, used_queue: FakeSender, loses_answers: bool
+) -> None:
+    """The path becomes healthy while the queue does not answer, until the call has timed out."""
+
+    def recover() -> None:
+        failed_over.primary.open_error = None
+        failed_over.pairing.mark_healthy(failed_over.orders)
+        failed_over.clock += 60
+
+    used_queue.on_call = recover
+    used_queue.send_error = DOWN
+    used_queue.loses_answers = loses_answers
+
+    with pytest.raises(SendUnavailable if loses_answers else SenderInUse) as caught:
+        failed_over.send(message("2"))
+
+    assert failed_over.status is HEALTHY
+    assert failed_over.called() == [used_queue.name]
+    if loses_answers:
+        assert isinstance(caught.value, SendUnavailable)
+        assert outcomes_of(caught.value) == [NOT_KNOWN]
+        assert caught.value.backlog_error is DOWN
+
+
+@pytest.mark.rule("S5", "S11")
 def test_lost_answer_of_an_earlier_call_does_not_count(harness: PairingHarness) -> None:
     harness.primary.send_error = DOWN
     harness.primary.loses_answers = True

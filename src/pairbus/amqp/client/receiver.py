@@ -62,6 +62,9 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         self.empty_receives = 0
         """The number of grants of credit by `receive_available` that ended without a message. Each
         is billed as one operation."""
+        self.failed_receives = 0
+        """The number of such grants that ended with an error, so that it is not known whether they
+        are billed."""
         self._arrived: deque[Delivery] = deque()
         self._settling: set[int] = set()
         self._settle_errors: list[AmqpError] = []
@@ -151,9 +154,15 @@ class Receiver(LinkEndpoint[ReceiverLink]):
         while count > 0 and not stop():
             granted = min(window, count)
             received = 0
-            for deliveries in self._receive_window(granted, timeout_s):
-                received += len(deliveries)
-                yield deliveries
+            link = self.ensure_attached(self.client.deadline(timeout_s))
+            try:
+                for deliveries in self._receive_window(link, granted, timeout_s):
+                    received += len(deliveries)
+                    yield deliveries
+            except AmqpError:
+                if received == 0:
+                    self.failed_receives += 1
+                raise
             if received == 0:
                 self.empty_receives += 1
             if received < granted:  # The rest of the credit was given back.
@@ -161,8 +170,9 @@ class Receiver(LinkEndpoint[ReceiverLink]):
             count -= granted
             window = min(2 * window, MAX_WINDOW)
 
-    def _receive_window(self, credit: int, timeout_s: float | None) -> Iterator[list[Delivery]]:
-        link = self.ensure_attached(self.client.deadline(timeout_s))
+    def _receive_window(
+        self, link: ReceiverLink, credit: int, timeout_s: float | None
+    ) -> Iterator[list[Delivery]]:
         link.flow(credit)
         while not link.drained and self.error is None:
             if not link.drain and not self.client.step(self.client.now() + DRAIN_AFTER_S):
