@@ -4,7 +4,9 @@ Two namespaces run in separate processes. Both contenders send to the same queue
 of 48 sends, or of 8 batches of 100 messages, then one of the other contender. In failover, the
 paired sender sends to the backlog, and the plain one sends to an ordinary queue. Rates and CPU
 times are medians of the blocks; a 99th percentile is that of the calls of all blocks. CPU time is
-that of the process that sends. Unlike a rate, it hardly changes when other programs run.
+that of the process that sends. Unlike a rate, it hardly changes when other programs run. The time
+of a call includes the creation of its message or batch: pairbus and the SDK encode messages at
+different moments.
 """
 
 import asyncio
