@@ -188,7 +188,7 @@ def _append_path(payload: bytes, path_alias: bytes) -> bytes | None:
             size = 8 + _unpack_size(payload, body)[0]
         else:
             return None
-    except (IndexError, StructError):
+    except (IndexError, StructError, DecodeError):
         return None
     if body + size != len(payload):
         return None

@@ -29,7 +29,7 @@ from pairbus.spark.spark_home import fast_home
 
 
 class Workload(StrEnum):
-    """What a Spark on this machine is started for. It determines how Java and Python start."""
+    """The work of a Spark on this machine, which determines how Java and Python start."""
 
     STREAMS = "streams"
     """Streaming queries, which compute in Python."""
