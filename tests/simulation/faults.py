@@ -166,9 +166,11 @@ class FaultInjector:
         ended = False
 
         def watch() -> None:
+            if ended:
+                return
             if detach.fired and process.alive:
                 process.freeze()
-            elif not ended:
+            else:
                 self._world.scheduler.call_later(SEARCH_S, watch)
 
         watch()
