@@ -176,7 +176,8 @@ class Simulation:
             for syphon in self.syphons:
                 syphon.stopping = True
             world.run_for(CLOSE_S)
-            # A namespace counts the receives of a silent connection when it gives it up.
+            # A task may wait for the answer of a silent connection before it records anything. A
+            # namespace counts the receives of such a connection when it gives it up.
             world.run(self._have_ended, limit_s=world.scheduler.now + GIVE_UP_S)
             check_ledger(self.journal, self._folder, self.primary, self.secondary)
         if not (self.primary.process.alive and self.secondary.process.alive):
@@ -205,8 +206,9 @@ class Simulation:
             self.secondary.store(path, messages)
 
     def _have_ended(self) -> bool:
-        """Return whether no connection is open in a namespace whose client has closed it."""
-        return not any(
+        """Return whether all syphons have ended, and no connection is open in a namespace whose
+        client has closed it."""
+        return all(syphon.has_ended for syphon in self.syphons) and not any(
             connection.server.open and not connection.client.open
             for connection in self.world.network.connections
         )

@@ -250,6 +250,11 @@ class SimulatedSyphon:
         if self.process.alive:
             self._main_task.wake()
 
+    @property
+    def has_ended(self) -> bool:
+        """True if the driver was killed, or has ended after it was asked to stop."""
+        return not self.process.alive or self._main_task.ended
+
     def worker(self, kind: str) -> Worker:
         """Return an idle worker, or a new one."""
         self.workers = [worker for worker in self.workers if worker.process.alive]
