@@ -22,7 +22,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, NamedTuple
 
-from pairbus.amqp.decode import VALUE_STEPS, decode_whole
+from pairbus.amqp.decode import decode_whole
 from pairbus.amqp.encode import encode
 from pairbus.amqp.map_shapes import ExtractedKeys
 from pairbus.amqp.section_edit import (
@@ -35,6 +35,7 @@ from pairbus.amqp.section_edit import (
     map_entries,
     read_fields,
     replace_fields,
+    skip_values,
 )
 from pairbus.amqp.sections import (
     ABSOLUTE_EXPIRY_TIME,
@@ -164,15 +165,7 @@ def _append_path(payload: bytes, path_alias: bytes) -> bytes | None:
         if payload[:4] != _SHORT_PROPERTIES or payload[5] <= GROUP_ID:
             return None
         end = 5 + payload[4]
-        pos = 6
-        for _ in range(GROUP_ID):
-            step = VALUE_STEPS[payload[pos]]
-            if step > 0:
-                pos += step
-            elif step == -1:
-                pos += 2 + payload[pos + 1]
-            else:
-                return None
+        pos = skip_values(payload, 6, GROUP_ID)
         if pos >= end or payload[pos] != _NULL[0]:
             return None
         body, count, entries = end, 0, b""

@@ -97,8 +97,8 @@ def replace_fields(section: bytes, code: int, first: int, values: Sequence[bytes
         return encode_section(code, 0xC0, first + len(values), body)
     last = first + len(values)
     try:
-        keep = _skip_values(section, start, first)
-        pos = _skip_values(section, keep, min(last, count) - first)
+        keep = skip_values(section, start, first)
+        pos = skip_values(section, keep, min(last, count) - first)
     except IndexError as exc:
         raise DecodeError("a section ends within a field") from exc
     if pos > end:
@@ -119,7 +119,7 @@ def read_fields(section: bytes, indexes: Sequence[int]) -> list[Any]:
             if index >= count:
                 break
             if index > current:
-                pos = _skip_values(section, pos, index - current)
+                pos = skip_values(section, pos, index - current)
             values[position], pos = DECODERS[section[pos]](section, pos + 1, 1)
             current = index + 1
     except (IndexError, StructError, UnicodeDecodeError) as exc:
@@ -156,7 +156,7 @@ def _encoded_fields(section: bytes, count: int, pos: int, end: int) -> list[byte
     try:
         for _ in range(count):
             start = pos
-            pos = _skip_values(section, start, 1)
+            pos = skip_values(section, start, 1)
             parts.append(section[start:pos])
     except (IndexError, StructError) as exc:
         raise DecodeError("a section ends within a field") from exc
@@ -165,7 +165,7 @@ def _encoded_fields(section: bytes, count: int, pos: int, end: int) -> list[byte
     return parts
 
 
-def _skip_values(section: bytes, pos: int, count: int) -> int:
+def skip_values(section: bytes, pos: int, count: int) -> int:
     """Return the position after some values, without decoding them. Raises IndexError."""
     steps = VALUE_STEPS
     for _ in range(count):
@@ -248,7 +248,7 @@ def extract_entries(section: bytes, keys: EncodedKeys) -> tuple[int, bytes, dict
                 name = key if isinstance(key, str) and key in keys else None
             value = pos
             step = steps[section[pos]]
-            if step > 0:  # Not `_skip_values`: the call would take longer than the step.
+            if step > 0:  # Not `skip_values`: the call would take longer than the step.
                 pos += step
             elif step == -1:
                 pos += 2 + section[pos + 1]
