@@ -108,8 +108,7 @@ def create_session(
         home = stack.enter_context(fast_home()) if is_local else None
         if home is not None:
             if workload is not Workload.SMALL_QUERIES:
-                is_stream = workload is Workload.STREAMS
-                stack.enter_context(forked_python(streams=is_stream))
+                stack.enter_context(forked_python(streams=workload is Workload.STREAMS))
             stack.enter_context(_variable("MALLOC_ARENA_MAX", "2"))
         _import_while_java_starts()
         java_options = [
