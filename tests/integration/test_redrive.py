@@ -23,7 +23,7 @@ from pairbus.backlog import (
 )
 from pairbus.backlog.redrive_round import RedriveRound
 from pairbus.emulator.namespace import LocalNamespace
-from pairbus.errors import ConfigurationError, EntityNotFound
+from pairbus.errors import Busy, ConfigurationError, EntityNotFound
 from pairbus.servicebus.entity_paths import dead_letter_path, subscription_path
 from pairbus.servicebus.management import DEAD_LETTERED
 from pairbus.spark.connections import close_all
@@ -453,3 +453,23 @@ def recorded(folder: Path) -> Counter[str]:
         assert record["answered"]
         operations[OperationKind(record["kind"]).metered.value] += record["operations"]
     return operations
+
+
+@pytest.mark.rule("R2", "N1")
+def test_redrive_is_planned_and_run_on_a_namespace_that_throttles():
+    with LocalNamespace("throttled", tier="standard") as namespace:
+        namespace.create_queue("orders")
+        letters = DeadLetters(namespace, "orders")
+        payloads = numbered(20)
+        letters.put(payloads)
+        source = source_of(letters)
+        with Client(letters.options) as client, Management(client, "orders") as management:
+            namespace.call(lambda core: core.throttle.count_filters(2500))
+            with pytest.raises(Busy):
+                management.peek()
+
+        outcome = redrive(source, plan_redrive(source))
+
+        assert outcome.moved == Counter({"orders": 20})
+        assert letters.stored("orders") == payloads
+        letters.close()

@@ -6,12 +6,15 @@ A dead letter of the backlog is different: if its destination has seen the id, t
 """
 
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from pairbus.backlog.dead_letter_source import DeadLetterSource, topic_of
 from pairbus.errors import AmqpError, ConfigurationError, EntityNotFound
 from pairbus.servicebus.administration import AdministrationClient
+from pairbus.servicebus.atom import QueueProperties, TopicProperties
 from pairbus.servicebus.entity_paths import normalize_path
+from pairbus.spark.throttled_requests import retry_throttled
 from pairbus.spark.usage import NO_USAGE, UsageRecorder
 
 WOULD_BE_DROPPED: Final = "DuplicateDetection"
@@ -37,9 +40,7 @@ def duplicate_windows(
             if origin is None:
                 continue
             try:
-                is_queue = topic_of(entity) is None
-                read = administration.get_queue if is_queue else administration.get_topic
-                properties = read(origin)
+                properties = retry_throttled(partial(_read, administration, entity, origin))
             except EntityNotFound:
                 raise
             except AmqpError as exc:
@@ -52,6 +53,13 @@ def duplicate_windows(
                 windows[entity] = properties.duplicate_detection_window or MAX_WINDOW
     usage.flush()
     return windows
+
+
+def _read(
+    administration: AdministrationClient, entity: str, origin: str
+) -> QueueProperties | TopicProperties:
+    is_queue = topic_of(entity) is None
+    return administration.get_queue(origin) if is_queue else administration.get_topic(origin)
 
 
 def would_be_dropped(enqueued_ms: int | None, window: timedelta, now_ms: int) -> bool:

@@ -3,12 +3,14 @@ No message is received or locked."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.backlog.discovery import QueueSearch
 from pairbus.backlog.message import BacklogMessage, read_message
 from pairbus.errors import EntityNotFound, NotAuthorized, ProtocolError
 from pairbus.servicebus.entity_paths import dead_letter_path
+from pairbus.spark.throttled_requests import PATIENCE_S, retry_throttled
 
 BATCH_SIZE = 250
 """The number of messages in a request."""
@@ -35,9 +37,11 @@ def peek(
     count: int | None = None,
     read: Callable[[str, bytes], BacklogMessage] = read_message,
     on_peek: Callable[[list[bytes]], None] | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[list[BacklogMessage]]:
     """Yield batches of messages from a sequence number on, at most `count` messages in all. Needs
-    the Listen right. Raises EntityNotFound and the other errors of the client.
+    the Listen right. Raises EntityNotFound and the other errors of the client; Busy only if the
+    namespace throttles a request for `patience_s`.
 
     `on_peek` is called with the messages of each request that the namespace answered, which is
     billed also if there are none."""
@@ -46,7 +50,9 @@ def peek(
     management = Management(client, path)
     while remaining is None or remaining > 0:
         limit = BATCH_SIZE if remaining is None else min(remaining, BATCH_SIZE)
-        payloads = management.peek(from_sequence, limit)
+        payloads = retry_throttled(
+            partial(management.peek, from_sequence, limit), patience_s=patience_s
+        )
         if on_peek is not None:
             on_peek(payloads)
         messages = [read(queue, payload) for payload in payloads]

@@ -86,6 +86,7 @@ def peek_messages(
                 dead_letters=request.dead_letters,
                 count=request.count,
                 on_peek=lambda payloads: operations.add_peek(request.path, payloads),
+                patience_s=0,  # the person at the page can repeat it
             ):
                 messages += [_to_json(message, request, now_ms) for message in batch]
     finally:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -10,6 +11,7 @@ from pairbus.amqp.client import ClientOptions, Management
 from pairbus.spark.connections import client_for
 from pairbus.spark.messages import ReceivedMessage, sequence_number_of
 from pairbus.spark.rows import to_record_batch
+from pairbus.spark.throttled_requests import retry_throttled
 
 PAGE_SIZE = 250
 """Messages of one peek."""
@@ -46,7 +48,7 @@ class PeekReader(DataSourceReader):
         with Management(client_for(self._options), partition.queue) as management:
             while remaining is None or remaining > 0:
                 count = PAGE_SIZE if remaining is None else min(remaining, PAGE_SIZE)
-                payloads = management.peek(last_number + 1, count)
+                payloads = retry_throttled(partial(management.peek, last_number + 1, count))
                 if not payloads:
                     return
                 # Sequence numbers have gaps and never repeat, so each page starts further on.

@@ -182,7 +182,7 @@ class Management:
         deadline = self.client.deadline(timeout_s)
         response = self._post(operation, body, deadline)
         self._requests.wait([response], deadline)
-        response.raise_for_status(f"{operation} on {self.path!r} failed")
+        response.raise_for_status(f"the request {operation!r} to {self.path!r} failed")
         return response.body
 
 
