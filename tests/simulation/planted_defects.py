@@ -272,7 +272,7 @@ MUTANTS = {
     ),
     "one peek determines a mark": Mutant(
         "pairing/backlog_peeks.py",
-        "            if queue not in marks and not self._confirming:\n",
+        "            if queue not in marks and self._misses < MARK_MISSES:\n",
         "            if False:\n",
     ),
     "settle at the end of a task only": Mutant(
@@ -284,5 +284,10 @@ MUTANTS = {
         "amqp/sasl.py",
         "    responses: Mapping[str, bytes] = field(repr=False, hash=False)\n",
         "    responses: Mapping[str, bytes] = field(repr=False)\n",
+    ),
+    "count misses of a mark with a message between them": Mutant(
+        "pairing/backlog_peeks.py",
+        "            self._found, self._misses = self._step, 0\n",
+        "            self._found, self._misses = self._step, int(self._missed > 0)\n",
     ),
 }

@@ -10,7 +10,7 @@ Other processes may go on to store messages. Within a hold with marks, a queue i
 if all that it shows was stored after the hold began: its first message has at least the number of
 the mark. A mark is a number from which on the queue had no message, when the sends of the path were
 held and none was in flight. Sequence numbers only grow, so all messages of the path are below it.
-One peek may miss messages, so a mark needs two that show none.
+One peek may miss messages, so a mark needs two in a row that show none.
 To find the marks takes some peeks for each queue, so every second hold does without them: with a
 distant namespace, the others may be the only ones that are long enough.
 """
@@ -25,6 +25,8 @@ YOUNG_FRACTION = 0.5
 """A backlog of any size counts as small when its oldest message is younger than this fraction of
 the hold: the syphon keeps up, and will empty the backlog within the hold."""
 
+MARK_MISSES = 2
+"""Peeks in a row that show no message, at the same number, for a mark."""
 MARK_PRECISION = 3
 """A mark is beyond the last message by at most this part of their distance from the first one."""
 
@@ -92,8 +94,8 @@ class PeekRound:
         """The distance from it of the next peek."""
         self._found, self._missed = 0, 0
         """Distances at which a message was found, and none; 0 if there was no such peek."""
-        self._confirming = False
-        """The last peek is repeated, because it would determine a mark."""
+        self._misses = 0
+        """The peeks in a row that showed no message, at the same distance."""
         self._ended = False
         self.results: list[PeekResult] = []
         """The results of the queues that were peeked, in the order of the round."""
@@ -138,13 +140,13 @@ class PeekRound:
         if self._first is not None:
             self._search_mark(marks, self._first, found=number is not None)
         elif number is None:
-            if queue not in marks and not self._confirming:
-                self._confirming = True
+            self._misses += 1
+            if queue not in marks and self._misses < MARK_MISSES:
                 return
             marks.setdefault(queue, 1)
             self._end_queue(EMPTY)
         elif queue not in marks:
-            self._first, self._confirming = PeekResult(1, number, age_s), False
+            self._first, self._misses = PeekResult(1, number, age_s), 0
         elif number >= marks[queue]:
             self._end_queue(EMPTY)
         else:
@@ -154,17 +156,18 @@ class PeekRound:
         """Double the distance until there is no message, and then halve the rest. The mark is to be
         near the last message, because it must be reached within the hold."""
         if found:
-            if self._confirming:  # the peek before has missed a message
-                self._confirming, self._missed = False, 0
-            self._found = self._step
+            if self._step == self._missed:  # an earlier peek has missed a message
+                self._missed = 0
+            self._found, self._misses = self._step, 0
         else:
+            self._misses = self._misses + 1 if self._step == self._missed else 1
             self._missed = self._step
         if self._missed == 0:
             self._step = 2 * self._found
         elif self._missed - self._found > max(1, self._missed // MARK_PRECISION):
             self._step = (self._found + self._missed) // 2
-        elif not self._confirming:
-            self._confirming, self._step = True, self._missed
+        elif self._misses < MARK_MISSES:
+            self._step = self._missed
         else:
             assert first.first is not None
             marks[self._queues[len(self.results)]] = first.first + self._missed
@@ -173,7 +176,7 @@ class PeekRound:
             self._end_queue(first)
 
     def _end_queue(self, result: PeekResult) -> None:
-        self._first, self._confirming = None, False
+        self._first, self._misses = None, 0
         self.results.append(result)
         if not self._held:
             self._ended = not result.is_small(self._hold_s)
