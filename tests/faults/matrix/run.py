@@ -115,7 +115,8 @@ class OutageRun:
 
     def _fill(self, outage: Outage) -> None:
         self._start_outage(outage)
-        self._wait_for_states(FAILOVER)
+        # A fault before the outage may have let paths fail over, which then drain: they stay so.
+        self._wait_for_states(FAILOVER, DRAINING)
         self._wait_until_grown()
         for fault in self._run.at("filling"):
             if fault.cell.component == "primary":
@@ -124,7 +125,7 @@ class OutageRun:
             else:
                 with self._fault(fault):
                     time.sleep(fault.seconds)
-            self._wait_for_states(FAILOVER)
+            self._wait_for_states(FAILOVER, DRAINING)
             self._wait_until_grown()
 
     def _fail_back(self, outage: Outage) -> None:
