@@ -21,6 +21,9 @@ EMULATOR_FAULTS = {
 STALE_SHARE = 0.5
 """The share of peeks that miss messages, during a fault `stale-peek`."""
 RESTART_CHECK_S = 1.0
+SLOW_AFTER_S = 0.2
+"""The delay of connections that were much slower, after all faults have ended. A task needs up to six
+answers before it sends a message, and the shortest locks last for 5 seconds."""
 SEARCH_S = 0.05
 """The time between two searches for a worker that is busy, or for a message that arrived."""
 
@@ -64,8 +67,7 @@ class FaultInjector:
             namespace.runtime.faults.clear()
         for one, other in self._pairs():
             self._world.network.heal(one, other)
-        # A host whose connections are all slower than a handshake may take is not reachable.
-        self._world.network.slow_share = 0.0
+        self._world.network.end_slowness(SLOW_AFTER_S)
 
     def _pairs(self) -> list[tuple[str, str]]:
         clients = [a.machine.name for a in self._applications]

@@ -201,6 +201,13 @@ class Network:
         self._conditions: dict[frozenset[str], LinkConditions] = {}
         self._count = 0
 
+    def end_slowness(self, max_delay_s: float) -> None:
+        """Open no more connections that are much slower than others, and limit the additional delay
+        of those that are open: workers keep their connections."""
+        self.slow_share = 0.0
+        for connection in self.connections:
+            connection.extra_delay_s = min(connection.extra_delay_s, max_delay_s)
+
     def between(self, one: Process, other: Process) -> LinkConditions:
         return self.conditions(one.machine.name, other.machine.name)
 

@@ -266,15 +266,7 @@ def make_plan(seed: int) -> Plan:
         sends=(),
         faults=(),
     )
-    focus = random.choice(
-        (
-            *6 * (None,),
-            *3 * (_focus_on_failback,),
-            *3 * (_focus_on_tasks,),
-            *3 * (_focus_on_backlog,),
-            _focus_on_credits,
-        )
-    )
+    (focus,) = random.choices(list(FOCUS_WEIGHTS), list(FOCUS_WEIGHTS.values()))
     if focus is None:
         return _unfocused(plan, random, size, session_share)
     return focus(plan, random, size)
@@ -484,3 +476,13 @@ def _sends(
         is_full = size > 1 and not is_refused and random.random() < full_share
         sends.append(PlannedSend(at, process, caller, path, ids, session, is_refused, is_full))
     return tuple(sorted(sends, key=lambda send: send.at))
+
+
+FOCUS_WEIGHTS = {
+    None: 24,
+    _focus_on_failback: 12,
+    _focus_on_tasks: 12,
+    _focus_on_backlog: 12,
+    _focus_on_credits: 1,
+}
+"""How often plans concentrate on a subject. Those for credits take ten times as long as others."""
