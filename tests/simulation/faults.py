@@ -22,8 +22,8 @@ STALE_SHARE = 0.5
 """The share of peeks that miss messages, during a fault `stale-peek`."""
 RESTART_CHECK_S = 1.0
 SLOW_AFTER_S = 0.2
-"""The delay of connections that were much slower, after all faults have ended. A task needs up to six
-answers before it sends a message, and the shortest locks last for 5 seconds."""
+"""The delay of connections that were much slower, after all faults have ended. A task needs up to
+six answers before it sends a message, and the shortest locks last for 5 seconds."""
 SEARCH_S = 0.05
 """The time between two searches for a worker that is busy, or for a message that arrived."""
 

@@ -249,6 +249,24 @@ MUTANTS = {
         "        self.throttled += 1\n        now = self.now()\n",
         "        self.throttled += 1\n        return\n        now = self.now()\n",
     ),
+    "do not wait for as long as a throttled namespace asks": Mutant(
+        "spark/rate_control.py",
+        "        resume_at = max(self.resume_at, now + min(wait_s, MAX_WAIT_S))\n",
+        "        resume_at = now\n",
+    ),
+    "do not lower the rate after a throttled operation": Mutant(
+        "spark/rate_control.py",
+        "        return RateLimit(limit, max(decrease * limit, MIN_RATE), now, resume_at)\n",
+        "        limit = limit if allowed is None else allowed\n"
+        "        return RateLimit(limit, limit, now, resume_at)\n",
+    ),
+    "send without a pace": Mutant(
+        "spark/destination_sender.py", "        self._pace.wait(len(messages))\n", ""
+    ),
+    "receive without a pace": Mutant("spark/paced_receive.py", "        pace.wait(size)\n", ""),
+    "do not tell other tasks that a namespace throttles": Mutant(
+        "spark/pace.py", "            self.file.write(self._limit)\n", "            pass\n"
+    ),
     "open a standby link twice": Mutant(
         "pairing/standby_links.py",
         "    if links.standby.setdefault(queue, sender) is not sender:\n",

@@ -22,6 +22,7 @@ from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.namespace import SimulatedNamespace, queue
 from tests.simulation.observers import observe_arrivals, observe_forwards, observe_locks
 from tests.simulation.plan import Plan, is_outage
+from tests.simulation.rate_checks import observe_rates
 from tests.simulation.scheduler import Machine, SimulationError
 from tests.simulation.spark import SimulatedSyphon
 from tests.simulation.world import World, open_world
@@ -326,13 +327,14 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
             observe_forwards(simulation.journal, world),
             observe_locks(simulation.journal, world),
             observe_arrivals(simulation.journal),
+            observe_rates(simulation.journal, world),
         ]
         try:
             simulation.run()
         except SimulationError as exc:
             simulation.journal.violate("simulation", str(exc))
         finally:
-            for restore in restores:
+            for restore in reversed(restores):
                 restore()
             for syphon in simulation.syphons:
                 syphon.close()
