@@ -235,6 +235,11 @@ class SimulatedNamespace:
             self.runtime.entities.router.send(entity, messages, self.runtime.now_ms())
             self.runtime.turn()
 
+    def holds_messages(self, path: str) -> bool:
+        """Return whether a queue has messages, without its dead letters."""
+        entity = self.runtime.entities.find(path)
+        return entity is not None and len(entity.queue) > 0
+
     # Connections.
 
     def _accept(self, connection: Connection) -> ServerTransport:

@@ -267,7 +267,7 @@ class Simulation:
                 return False
         if not (self.primary.process.alive and self.secondary.process.alive):
             return False
-        return not self.backlog()
+        return not any(self.secondary.holds_messages(path) for path in self.queues)
 
     def backlog(self) -> list[StoredCopy]:
         """Return the messages in the backlog queues, without dead letters; none while the secondary
