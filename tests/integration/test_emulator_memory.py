@@ -15,11 +15,13 @@ from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_fra
 from pairbus.amqp.link import ReceiverLink
 from pairbus.amqp.performatives import Attach, Begin, Detach, Open, SaslInit, Target
 from pairbus.amqp.types import Symbol
+from pairbus.emulator.connections import outgoing_links
 from pairbus.emulator.connections.amqp_connection import HIGH_WATER
 from pairbus.emulator.connections.request_links import CREDIT
 from pairbus.emulator.namespace import LocalNamespace
 from pairbus.emulator.runtime import NamespaceRuntime
 from pairbus.errors import QuotaExceeded
+from pairbus.servicebus.management import COMPLETED
 from tests.integration.emulator_clients import QUICK_CLOSE, open_socket, round_trip
 from tests.integration.encoded_messages import sized
 from tests.integration.sdk_flavours import SDK_SOCKETS
@@ -132,6 +134,54 @@ def test_drain_is_answered_after_all_available_messages(
         client.run_until(lambda: link.credit == 0, client.deadline(None), "the answer to a drain")
         assert len(ours.receive(COUNT, timeout_s=0)) == COUNT
     assert max(counter.delivered) == FULL
+
+
+@pytest.mark.rule("N6")
+@pytest.mark.parametrize("receivers", [1, 2])
+def test_deliveries_without_locks_are_forgotten(
+    queue_namespace: LocalNamespace,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    receivers: int,
+) -> None:
+    monkeypatch.setattr(outgoing_links, "MAX_TRACKED", 10)
+    paths = ["q", "other"][:receivers]
+    for path in paths:
+        with Sender(client, path) as sender:
+            sender.send_batch([sized(1000) for _ in range(100)])
+    with ExitStack() as links:
+        for path in paths:
+            receiver = links.enter_context(Receiver(client, path, confirm=False))
+            management = Management(client, path)
+            for _ in range(100):
+                (delivery,) = receiver.receive(1)
+                management.settle([delivery.tag], COMPLETED)
+        tracked = queue_namespace.call(
+            lambda core: [
+                len(link.link.session.outgoing.unsettled)
+                for path in paths
+                for link in core.outgoing_links[core.entities.get(path).queue.id]
+            ]
+        )
+        assert len(tracked) == receivers
+        assert 0 < max(tracked) <= 20
+
+
+def test_message_can_be_settled_after_others_were_forgotten(
+    queue_namespace: LocalNamespace, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing_links, "MAX_TRACKED", 10)
+    with Sender(client, "q") as sender:
+        sender.send_batch([sized(1000) for _ in range(100)])
+    management = Management(client, "q")
+    with Receiver(client, "q") as receiver:
+        kept = receiver.receive(1)
+        for _ in range(99):
+            (delivery,) = receiver.receive(1)
+            management.settle([delivery.tag], COMPLETED)
+        assert len(management.peek(1, 10)) == 1
+        receiver.settle(kept)
+    assert management.peek(1, 10) == []
 
 
 # Responses of the management node.

@@ -121,6 +121,15 @@ class OutgoingTransfers:
                 if delivery.link is not link
             }
 
+    def forget_unless(self, keeps: Callable[[OutgoingDelivery], bool]) -> None:
+        """Drop the unsettled deliveries that are not kept. The peer gets no answer if it settles
+        one of them."""
+        self.unsettled = {
+            delivery_id: delivery
+            for delivery_id, delivery in self.unsettled.items()
+            if keeps(delivery)
+        }
+
     def _first_frame(
         self, delivery: OutgoingDelivery, message_format: int, more: bool, payload: bytes
     ) -> bytes:

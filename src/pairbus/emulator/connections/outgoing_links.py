@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 MESSAGES_PER_TURN = 500
 """Messages that a receiver gets before the other receivers have their turn."""
 BYTES_PER_TURN = 1024 * 1024
+MAX_TRACKED = 10_000
+"""Unsettled deliveries of a session after which those are forgotten whose locks are gone. A client
+that settles over the management link, or lets locks expire, never settles them on the link."""
 SESSION_FILTER = Symbol(links.SESSION_FILTER)
 LOCKED_UNTIL = Symbol(links.LOCKED_UNTIL)
 TIMEOUT = Symbol(links.TIMEOUT)
@@ -61,6 +64,7 @@ class OutgoingLink:
         self.connection = connection
         self.runtime = connection.runtime
         self.link = link
+        link.context = self
         self.entity = entity
         self.queue = queue
         self.path = queue.path
@@ -72,6 +76,7 @@ class OutgoingLink:
         """Set by `on_end`. The state of the link changes earlier, with events still to handle."""
         self._known_credit = 0
         """The remaining credit, to tell a flow that grants more from one that repeats it."""
+        self._forget_at = MAX_TRACKED
         self._session_deadline_ms = 0
         """By the clock of the machine, as for the client that waits."""
         self.active_ms = self.runtime.now_ms()
@@ -195,6 +200,7 @@ class OutgoingLink:
         if locks:
             tokens = [lock.token for lock in locks]
             link.send_all(encode_deliveries(messages, tokens, locks[0].until_ms), tokens)
+            self._forget_lost_locks(now_ms)
         else:
             for stored in messages:  # as in the service: no tag, because there is nothing to settle
                 link.send(encode_removed(stored), tag=b"", settled=True)
@@ -210,6 +216,12 @@ class OutgoingLink:
             return False
         runtime.messages_available(self.queue)
         return True
+
+    def _forget_lost_locks(self, now_ms: int) -> None:
+        outgoing = self.link.session.outgoing
+        if len(outgoing.unsettled) > self._forget_at:
+            outgoing.forget_unless(lambda delivery: _may_be_settled(delivery, now_ms))
+            self._forget_at = max(MAX_TRACKED, 2 * len(outgoing.unsettled))
 
     def _meter_empty_receive(self) -> None:
         self._polling = False
@@ -330,6 +342,14 @@ class OutgoingLink:
             self.queue.sessions.release(self.session, self, self.runtime.now_ms())
             self.session = None
         self.runtime.schedule_turn()
+
+
+def _may_be_settled(delivery: OutgoingDelivery, now_ms: int) -> bool:
+    """Return False for a message whose lock is gone."""
+    receiver = delivery.link.context
+    if not isinstance(receiver, OutgoingLink) or delivery.tag is None:
+        return True
+    return receiver.queue.has_lock(delivery.tag, now_ms)
 
 
 def _text_keys(values: Any) -> dict[str, Any]:

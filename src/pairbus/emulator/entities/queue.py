@@ -264,6 +264,10 @@ class MessageQueue:
 
     # Settling.
 
+    def has_lock(self, token: bytes, now_ms: int) -> bool:
+        """Return True if the message with this lock token can be settled."""
+        return self._locks.get(token, now_ms) is not None
+
     def has_locks(self, tokens: Sequence[bytes], now_ms: int) -> bool:
         """Return True if the messages with these lock tokens can all be settled."""
         return self._locks.get_all(tokens, now_ms) is not None
