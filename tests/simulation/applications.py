@@ -24,7 +24,7 @@ from tests.simulation.driver import SimulatedDriver
 from tests.simulation.journal import Journal, MessageRecord, id_of
 from tests.simulation.path_checks import PathChecks
 from tests.simulation.plan import Plan, PlannedSend
-from tests.simulation.scheduler import Machine, Process
+from tests.simulation.scheduler import Machine, Process, ProcessKilled
 from tests.simulation.sdk import SdkClient, SdkSender
 from tests.simulation.world import World
 
@@ -262,6 +262,10 @@ class Application:
                 sender.send_messages(
                     messages if len(messages) > 1 else messages[0], timeout=send.timeout_s
                 )
+            except ProcessKilled:
+                for record in records.values():
+                    record.unknown += 1
+                raise
             except Exception as exc:  # noqa: BLE001  an application handles any error
                 self._check_duration(began, frozen_s, send)
                 self._checks.check_timers()
