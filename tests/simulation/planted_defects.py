@@ -298,6 +298,11 @@ MUTANTS = {
         "            if now - request.created_at >= SEND_AFTER_S:\n",
         "            if False:\n",
     ),
+    "track the deliveries of long polls for ever": Mutant(
+        "spark/long_polls.py",
+        "            delivery.link.session.incoming.unsettled.pop(delivery.id, None)\n",
+        "",
+    ),
     "client options that have no hash": Mutant(
         "amqp/sasl.py",
         "    responses: Mapping[str, bytes] = field(repr=False, hash=False)\n",

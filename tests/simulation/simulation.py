@@ -19,6 +19,7 @@ from tests.simulation.consumers import Consumer
 from tests.simulation.faults import FaultInjector
 from tests.simulation.journal import Journal, MessageRecord, Violation
 from tests.simulation.ledger_check import check_ledger, is_comparable
+from tests.simulation.memory_checks import MemoryChecks
 from tests.simulation.namespace import SimulatedNamespace, queue
 from tests.simulation.observers import observe_arrivals, observe_forwards, observe_locks
 from tests.simulation.plan import Plan, is_outage
@@ -81,6 +82,7 @@ class Simulation:
         world.network.max_delay_s = plan.delay_s
         world.network.slow_share = plan.slow_share
         self.journal = Journal()
+        self.memory = MemoryChecks(self.journal, world)
         self.queues = tuple(backlog_paths("primary", plan.backlog_queues))
         tier = tier_for(plan)
         self.primary = SimulatedNamespace(world.scheduler, world.network, "primary", tier=tier)
@@ -169,6 +171,7 @@ class Simulation:
             self._explain_unrest()
         else:
             self._check_claims()
+            self._check_memory()
         if is_quiet and plan.seed % LEAK_CHECK_EVERY == 0:
             world.run_for(CLOSE_S)
             self._check_connections()
@@ -244,6 +247,13 @@ class Simulation:
             for path, state in pulled.items():
                 if state.probing:
                     self.journal.violate("S4", f"{path} stays claimed")
+
+    def _check_memory(self) -> None:
+        """Check that no part keeps what it does not need any more."""
+        self.memory.check_clients()
+        self.memory.check_locks(self.secondary, self.queues)
+        for application in self.applications:
+            self.memory.check_threads(application.process, self.plan)
 
     def _check_host(self) -> None:
         """Check that senders know that the secondary is reachable again."""
@@ -328,6 +338,7 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
             observe_locks(simulation.journal, world),
             observe_arrivals(simulation.journal),
             observe_rates(simulation.journal, world),
+            simulation.memory.observe(),
         ]
         try:
             simulation.run()
