@@ -112,6 +112,8 @@ class OutageRun:
                 time.sleep(fault.seconds)
             self._wait_for_states(HEALTHY)
             self._wait_for_acknowledgements("acknowledged sends after the fault")
+        # A syphon that was started again has no workers yet, and gets none during the outage.
+        self._environment.warm_up()
 
     def _fill(self, outage: Outage) -> None:
         self._start_outage(outage)
@@ -227,9 +229,9 @@ class OutageRun:
 
     def _wait_for_drain(self) -> None:
         """Wait until the syphon has moved messages and more are left."""
-        for _ in range(MAX_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             before = self._environment.moved
-            self._put_extra_messages()
+            self._put_extra_messages(EXTRA_MESSAGES[self._run.tier] << attempt)
             self._wait_until_moved_more_than(before)
             if self._backlog_size() > 0:
                 return
@@ -262,10 +264,9 @@ class OutageRun:
     def _acknowledged(self) -> Counter[str]:
         return Counter(key.path for key in self._sender_log().acknowledged)
 
-    def _put_extra_messages(self) -> None:
+    def _put_extra_messages(self, count: int) -> None:
         for path in (self._paths.exact, self._paths.plain):
             start = len(self._extra)
-            count = EXTRA_MESSAGES[self._run.tier] // 2
-            ids = [f"{self._prefix}-extra-{start + n}" for n in range(count)]
+            ids = [f"{self._prefix}-extra-{start + n}" for n in range(count // 2)]
             self._environment.put(path, ids)
             self._extra += [sent_message(MessageKey(path, id), None) for id in ids]
