@@ -208,7 +208,10 @@ end:
                 :: q < PATHS ->
                    if
                    :: status[q] == DRAINING && hold[q] == NO_HOLD ->
-                      hold[q] = HELD; empty_peeks[q] = -1
+                      hold[q] = HELD;
+#ifndef FORGET_JOINED_HOLD
+                      empty_peeks[q] = -1
+#endif
                    :: else
                    fi;
                    q++

@@ -47,6 +47,8 @@ MISTAKES = {
     "one empty peek": ONE_PATH | {"EMPTY_PEEKS": 1, "MISSED_MESSAGES": 1},
     "send that joins the failover does not reset the count of empty peeks": ONE_PATH
     | {"FORGET_JOINED_FAILOVER": 1, "LOST_ANSWERS": 1},
+    "peek that began before the hold of another path counts": TWO_PATHS
+    | {"FORGET_JOINED_HOLD": 1, "MESSAGES": 3, "MISSED_MESSAGES": 1},
     "failback without a drain": ONE_PATH | {"FAIL_BACK_AT_ONCE": 1},
     "syphon completes before the primary accepts": ONE_PATH | {"COMPLETE_FIRST": 1},
     "syphon passes a locked message": ONE_PATH | {"PASS_LOCKED": 1, "KILLS": 1},

@@ -188,7 +188,7 @@ class Application:
                 record is not None
                 and record.path == path
                 and copy.id in self._ids
-                and not record.unanswered  # it may be stored at any time
+                and not record.unanswered_by_backlog  # it may be stored at any time
             ):
                 self.journal.violate("S12", f"{path} fails back, and {copy.id} is in the backlog")
 
@@ -212,6 +212,8 @@ class Application:
             record = self.journal.messages.get(id)
             if record is None:
                 continue  # a ping
+            if host == "secondary":
+                record.unanswered_by_backlog += 1 if event == "sends" else -1
             if event == "sends":
                 record.transfers += 1
             elif event == "accepted":

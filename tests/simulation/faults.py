@@ -229,6 +229,22 @@ class FaultInjector:
             connection.silence(end)
         return lambda: None
 
+    def _primary_silence(self, fault: Fault) -> Callable[[], None] | None:
+        """Let all connections of a sender to the primary become silent, as if a firewall between
+        them had lost its state. New connections work."""
+        process = self._applications[fault.number % len(self._applications)].process
+        connections = [
+            connection
+            for connection in self._world.network.connections
+            if connection.client.open
+            and connection.client.process is process
+            and connection.server.process is self._primary.process
+        ]
+        for connection in connections:
+            connection.silence(connection.client)
+            connection.silence(connection.server)
+        return (lambda: None) if connections else None
+
     def _slow_network(self, fault: Fault) -> Callable[[], None] | None:
         conditions = [self._world.network.conditions(one, other) for one, other in self._pairs()]
         for each in conditions:

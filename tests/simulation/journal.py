@@ -28,6 +28,8 @@ class MessageRecord:
     """Transfers that a namespace accepted."""
     rejected: int = 0
     """Transfers that a namespace rejected."""
+    unanswered_by_backlog: int = 0
+    """Transfers to the backlog without an answer."""
     unanswered_before: int = 0
     """Transfers without an answer, when the current call began."""
 

@@ -20,6 +20,7 @@ FAULT_KINDS = (
     "primary-throttle",
     "primary-internal-error",
     "primary-disable",
+    "primary-silence",
     "secondary-crash",
     "secondary-silent-crash",
     "secondary-freeze",
@@ -97,6 +98,8 @@ BACKLOG_FAULTS = (
 """Faults of the backlog, while senders need it."""
 OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition-sender-primary")
 """Faults after which senders fail over."""
+SYPHON_STOPS = ("partition-syphon-primary", "partition-syphon-secondary", "syphon-freeze")
+"""Faults during which a syphon forwards no message."""
 
 
 UNAVAILABLE = ("crash", "silent-crash", "freeze", "disk", "disable")
@@ -332,6 +335,76 @@ def _focus_on_failback(plan: Plan, random: Random, size: Size) -> Plan:
     return replace(plan, sends=sends, faults=(outage, *faults))
 
 
+def _focus_on_late_failures(plan: Plan, random: Random, size: Size) -> Plan:
+    """Return a plan in which calls wait for an answer of the primary that never comes. The one with
+    the shortest timeout leads to failover, and others fail while the path fails back. Round trips
+    are slow, so a round of peeks takes so long that some calls fail within it."""
+    plan = replace(
+        plan,
+        paths=1,
+        processes=1,
+        callers=4,
+        fault_phase_s=15.0,
+        after_drain=True,
+        backlog_queues=random.choice((2, 3, 4)),
+        hold_s=3.0,
+        delay_s=random.choice((0.05, 0.1, 0.15)),
+        ping_interval_s=1.0,
+        failover_interval_s=0.0,
+        operation_timeout_s=20.0,
+        slow_share=0.0,
+        tier="unlimited",
+        once=False,
+    )
+    faults = (Fault(2.0, "primary-silence", 0.0, 0),)
+    faults += _faults(random, ("stale-peek",), 2.0, 8.0, random.choice((0, 1)))
+    sends: list[PlannedSend] = []
+    for caller in range(plan.callers):
+        timeout_s = 3.0 if caller == 0 else random.uniform(10.0, 20.0)
+        # A call that opens the connection, one that gets no answer, and one after the failback.
+        for earliest, latest in ((0.0, 0.5), (2.0, 3.0), (12.0, 15.0)):
+            at, ids = random.uniform(earliest, latest), (f"m{len(sends)}",)
+            sends.append(
+                PlannedSend(at, 0, caller, "queue0", ids, f"s{caller}", timeout_s=timeout_s)
+            )
+    sends.sort(key=lambda send: send.at)
+    return replace(plan, sends=tuple(sends), faults=faults)
+
+
+def _focus_on_shared_holds(plan: Plan, random: Random, size: Size) -> Plan:
+    """Return a plan in which two paths fail back together. The syphon stops for a while, so that
+    several holds end too early, and peeks miss messages."""
+    outage = _outage(random, 1.0, random.uniform(1.0, 3.0))
+    end = outage.at + outage.seconds
+    plan = replace(
+        plan,
+        paths=2,
+        processes=1,
+        callers=2,
+        fault_phase_s=end + 15.0,
+        after_drain=True,
+        backlog_queues=random.choice((1, 2, 3)),
+        hold_s=random.choice((0.5, 1.0)),
+        delay_s=random.choice((0.03, 0.08)),
+        ping_interval_s=1.0,
+        failover_interval_s=0.0,
+        operation_timeout_s=8.0,
+        tier="unlimited",
+        once=False,
+    )
+    faults = (
+        outage,
+        Fault(end, random.choice(SYPHON_STOPS), random.uniform(2.0, 12.0), 0),
+        Fault(end, "stale-peek", random.uniform(5.0, 15.0), 0),
+    )
+    times = sorted(random.uniform(0.5, end + 3.0) for _ in range(10))
+    sends = tuple(
+        PlannedSend(at, 0, number % 2, f"queue{number % 2}", (f"m{number}",), f"s{number % 2}")
+        for number, at in enumerate(times)
+    )
+    return replace(plan, sends=sends, faults=faults)
+
+
 def _focus_on_tasks(plan: Plan, random: Random, size: Size) -> Plan:
     """Return a plan in which the tasks of syphons fail while they drain, with short locks."""
     outage = _outage(random, 1.0, random.uniform(8.0, 14.0) * size.scale)
@@ -481,6 +554,8 @@ def _sends(
 FOCUS_WEIGHTS = {
     None: 24,
     _focus_on_failback: 12,
+    _focus_on_late_failures: 3,
+    _focus_on_shared_holds: 3,
     _focus_on_tasks: 12,
     _focus_on_backlog: 12,
     _focus_on_credits: 1,
