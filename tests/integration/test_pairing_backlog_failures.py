@@ -60,10 +60,11 @@ async def send_in_failover(pair: Pair, text: str = "x") -> tuple[Any, BaseExcept
 async def test_every_condition_pulls_the_queue_or_fails_the_call(
     server: MemoryServer, make: Make
 ) -> None:
-    """The scripted server rejects a message with each condition of the table."""
+    """The scripted server rejects a message with each condition of the table. All connect at the
+    same time, so their calls need more time than others on a slow machine."""
 
     async def attempt(condition: str) -> tuple[BacklogFailure, bool, BaseException]:
-        pair, queue = await paired_with(server, make)
+        pair, queue = await paired_with(server, make, operation_timeout=4 * MINUTE)
         rejection = AmqpError("an error of the test", condition=condition)
         server.call(lambda: server.rejections.update({queue: rejection}))
         _, error = await send_in_failover(pair)

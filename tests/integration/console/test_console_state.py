@@ -4,6 +4,7 @@ import json
 import re
 import time
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -362,7 +363,8 @@ def test_live_stream_ends_when_the_console_stops(sites: Sites):
         next(snapshots)
         sites.close(site)
 
-        assert list(snapshots) == []
+        # One a second would follow. The last may have been sent before the console stopped.
+        assert len(list(islice(snapshots, 5))) < 5
 
 
 @pytest.mark.rule("O4")
