@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.coverage import STATES, Coverage
-from tests.simulation.plan import FAULT_KINDS
+from tests.simulation.fault_kinds import FAULT_KINDS
 
 SUMS = ("steps", "virtual_s", "cpu_s", "messages", "acknowledged", "outages", "failovers")
 MAX_NAMED = 12

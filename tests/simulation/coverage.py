@@ -2,7 +2,9 @@
 
 from collections import Counter
 
-from tests.simulation.plan import OUTAGES, Plan, make_plan
+from tests.simulation.fault_kinds import OUTAGES
+from tests.simulation.plan import Plan
+from tests.simulation.seeded_plans import make_plan
 
 STATES = ("healthy", "suspect", "failover", "draining")
 ALTERNATIVE = 2**41

@@ -16,13 +16,14 @@ from tests.simulation import spark, spark_globals
 from tests.simulation.applications import Application, message_of
 from tests.simulation.checks import StoredCopy, check_messages, contents
 from tests.simulation.consumers import Consumer
+from tests.simulation.fault_kinds import is_outage
 from tests.simulation.faults import FaultInjector
 from tests.simulation.journal import Journal, MessageRecord, Violation
 from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.memory_checks import MemoryChecks
 from tests.simulation.namespace import SimulatedNamespace, queue
 from tests.simulation.observers import observe_arrivals, observe_forwards, observe_locks
-from tests.simulation.plan import Plan, is_outage
+from tests.simulation.plan import Plan
 from tests.simulation.rate_checks import observe_rates
 from tests.simulation.scheduler import Machine, SimulationError
 from tests.simulation.spark import SimulatedSyphon

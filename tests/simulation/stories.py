@@ -36,8 +36,9 @@ from tests.simulation.driver import SimulatedDeadlines  # noqa: E402
 from tests.simulation.faults import FaultInjector  # noqa: E402
 from tests.simulation.journal import Violation  # noqa: E402
 from tests.simulation.namespace import SimulatedNamespace, queue  # noqa: E402
-from tests.simulation.plan import Fault, Plan, PlannedSend, make_plan  # noqa: E402
+from tests.simulation.plan import Fault, Plan, PlannedSend  # noqa: E402
 from tests.simulation.scheduler import Machine  # noqa: E402
+from tests.simulation.seeded_plans import make_plan  # noqa: E402
 from tests.simulation.shrink import Shrinker  # noqa: E402
 from tests.simulation.simulation import Result, run_plan  # noqa: E402
 from tests.simulation.world import World, open_world  # noqa: E402

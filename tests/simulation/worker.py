@@ -20,7 +20,8 @@ from tests.simulation import standard_library
 standard_library.install()
 
 from tests.simulation.coverage import Coverage, choose_plan  # noqa: E402
-from tests.simulation.plan import Plan, make_plan  # noqa: E402
+from tests.simulation.plan import Plan  # noqa: E402
+from tests.simulation.seeded_plans import make_plan  # noqa: E402
 from tests.simulation.shrink import Shrinker  # noqa: E402
 from tests.simulation.simulation import Result, run_plan  # noqa: E402
 from tests.simulation.stored_plans import load  # noqa: E402

@@ -1,0 +1,102 @@
+"""The kinds of faults of simulations, and groups of them."""
+
+FAULT_KINDS = (
+    "primary-crash",
+    "primary-silent-crash",
+    "primary-freeze",
+    "primary-disk",
+    "primary-lose-answers",
+    "primary-detach",
+    "primary-detach-freeze",
+    "primary-throttle",
+    "primary-internal-error",
+    "primary-disable",
+    "primary-silence",
+    "secondary-crash",
+    "secondary-silent-crash",
+    "secondary-freeze",
+    "secondary-disk",
+    "secondary-lose-answers",
+    "secondary-detach",
+    "secondary-throttle",
+    "secondary-internal-error",
+    "secondary-disable",
+    "uneven-outage",
+    "cut",
+    "silence",
+    "slow-network",
+    "partition-sender-primary",
+    "partition-sender-secondary",
+    "partition-syphon-primary",
+    "partition-syphon-secondary",
+    "sender-kill",
+    "sender-freeze",
+    "syphon-kill",
+    "syphon-freeze",
+    "reader-kill",
+    "writer-kill",
+    "writer-kill-settled",
+    "writer-freeze",
+    "task-late",
+    "task-twice",
+    "stale-peek",
+)
+OFTEN = (
+    "primary-disk",
+    "secondary-disk",
+    "secondary-lose-answers",
+    "slow-network",
+    "sender-freeze",
+    "syphon-kill",
+    "reader-kill",
+    "writer-kill",
+    "writer-freeze",
+    "writer-freeze",
+)
+"""Faults that happen more often, because few of them come at a moment at which they matter."""
+TASK_FAULTS = (
+    "partition-syphon-primary",
+    "partition-syphon-secondary",
+    "syphon-kill",
+    "syphon-freeze",
+    "reader-kill",
+    "writer-kill",
+    "writer-kill-settled",
+    "writer-freeze",
+    "writer-freeze",
+    "task-late",
+    "task-twice",
+    "cut",
+    "primary-detach",
+    "primary-throttle",
+    "primary-internal-error",
+)
+"""Faults of syphons and their tasks, and of the primary to which these send."""
+BACKLOG_FAULTS = (
+    "secondary-lose-answers",
+    "secondary-lose-answers",
+    "secondary-detach",
+    "secondary-throttle",
+    "secondary-internal-error",
+    "secondary-disable",
+    "secondary-freeze",
+    "secondary-disk",
+    "secondary-crash",
+    "partition-sender-secondary",
+    "silence",
+    "cut",
+)
+"""Faults of the backlog, while senders need it."""
+OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition-sender-primary")
+"""Faults after which senders fail over."""
+SYPHON_STOPS = ("partition-syphon-primary", "partition-syphon-secondary", "syphon-freeze")
+"""Faults during which a syphon forwards no message."""
+UNAVAILABLE = ("crash", "silent-crash", "freeze", "disk", "disable")
+"""Faults of a namespace during which it serves no client."""
+
+
+def is_outage(kind: str) -> bool:
+    """Return whether a namespace serves no client, or no sender, during a fault of this kind."""
+    host, _, what = kind.partition("-")
+    is_namespace = host in ("primary", "secondary")
+    return (is_namespace and what in UNAVAILABLE) or kind.startswith("partition-sender")
