@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from azure.servicebus import ServiceBusClient
 
+import pairbus.amqp.client.client
 from examples.engine.memory_server import MemoryServer, Request, Response, ServerConnection, offer
 from pairbus.amqp import events as ev
 from pairbus.amqp.client import (
@@ -863,6 +864,48 @@ def test_heartbeats_of_the_server_keep_a_waiting_client_connected(
     assert log.names("out").count("empty") >= 2
     server.put("orders", HELLO)
     assert len(receiver.receive()) == 1
+    assert client.generation == 1
+
+
+def ignore_orders(peer: ServerConnection, event: ev.Event) -> bool:
+    """Leave messages without an answer."""
+    return isinstance(event, ev.Delivery) and event.link.context.address == "orders"
+
+
+def test_connection_is_given_up_if_the_server_owes_an_answer_and_is_silent(
+    server: MemoryServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pairbus.amqp.client.client, "SILENT_S", 0.2)
+    client = connect(server)
+    sender = Sender(client, "orders")
+    sender.send(HELLO)
+    set_server_attribute(server, "intercept", ignore_orders)
+
+    with pytest.raises(OperationTimeout, match="'orders' to accept a message"):
+        sender.send(WORLD, timeout_s=0.3)
+
+    set_server_attribute(server, "intercept", None)
+    sender.send(HELLO)
+    assert client.generation == 2
+    assert payloads(server) == [HELLO, HELLO]
+
+
+def test_connection_is_kept_if_the_server_is_slow_but_not_silent(
+    server: MemoryServer, connect: Connect, watch: Watch, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pairbus.amqp.client.client, "SILENT_S", 0.2)
+    log = watch(server)
+    client = connect(server, idle_timeout_s=2)
+    sender = Sender(client, "orders")
+    sender.open()
+    set_server_attribute(server, "intercept", ignore_orders)
+
+    with pytest.raises(OperationTimeout):
+        sender.send(WORLD, timeout_s=1.8)
+
+    assert "empty" in log.names("out")
+    set_server_attribute(server, "intercept", None)
+    sender.send(HELLO)
     assert client.generation == 1
 
 

@@ -313,4 +313,10 @@ MUTANTS = {
         "            self._found, self._misses = self._step, 0\n",
         "            self._found, self._misses = self._step, int(self._missed > 0)\n",
     ),
+    "keep a connection whose peer is silent": Mutant(
+        "amqp/client/client.py",
+        "                if not may_be_silent and self._is_silent_since(began):\n"
+        "                    self._give_up(error)\n",
+        "",
+    ),
 }

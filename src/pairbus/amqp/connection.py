@@ -111,6 +111,11 @@ class Connection:
             self.closed = True
         self._channels.mark_ended()
 
+    @property
+    def last_received(self) -> float:
+        """The time at which the peer last sent something."""
+        return self._idle.last_received
+
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Process data from the peer, and return its events in order."""
         events: list[Event] = []

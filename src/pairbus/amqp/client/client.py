@@ -52,6 +52,8 @@ RENEW_AT = 0.9
 """The fraction of its lifetime after which a token is renewed."""
 RENEW_RETRY_S = 10.0
 """The pause after a renewal that failed, while the current token may still be valid."""
+SILENT_S = 5.0
+"""The time after which a peer that owes an answer, and sends nothing at all, is taken for gone."""
 
 
 class Client:
@@ -152,7 +154,10 @@ class Client:
             engine.close()
             try:
                 self.run_until(
-                    lambda: engine.closed, self._clock() + timeout_s, "the close of the peer"
+                    lambda: engine.closed,
+                    self._clock() + timeout_s,
+                    "the close of the peer",
+                    may_be_silent=True,
                 )
             except AmqpError as exc:
                 logger.debug("The peer did not answer the close: %s", exc)
@@ -220,20 +225,45 @@ class Client:
         """Send a new token for a path next time, because the namespace rejected the current one."""
         self._renewals.pop(without_management_node(path), None)
 
-    def run_until(self, done: Callable[[], bool], deadline: float, expected: str) -> None:
+    def run_until(
+        self,
+        done: Callable[[], bool],
+        deadline: float,
+        expected: str,
+        *,
+        may_be_silent: bool = False,
+    ) -> None:
         """Exchange frames until `done()` is true.
 
         Raises OperationTimeout at the deadline, and the error of the connection if it ends first.
-        `expected` names what the client waits for.
+        `expected` names what the client waits for. At a timeout, the connection is given up if the
+        peer sent nothing for `SILENT_S`, unless it may be silent: its host may be gone, which TCP
+        notices after many minutes.
         """
+        began = self._clock()
         timed_out = False
         while not done():
             if self._lost is not None:
                 raise self._lost
             if timed_out:
-                raise OperationTimeout(f"timed out waiting for {expected}")
+                error = OperationTimeout(f"timed out waiting for {expected}")
+                if not may_be_silent and self._is_silent_since(began):
+                    self._give_up(error)
+                raise error
             self.step(deadline)
             timed_out = self._clock() >= deadline  # Also if the peer sends without pause.
+
+    def _is_silent_since(self, when: float) -> bool:
+        engine = self._engine
+        if engine is None or self._clock() - when < SILENT_S:
+            return False
+        return engine.last_received <= when
+
+    def _give_up(self, error: AmqpError) -> None:
+        """End the connection, so that the next call connects again."""
+        self._lost = error
+        self._fail_links(error)
+        self._disconnect()
 
     def step(self, deadline: float) -> bool:
         """Write pending output, wait for input until the deadline, and dispatch its events.
@@ -289,9 +319,9 @@ class Client:
                 self._ended = translate_error(event.error, "the session was ended", link=True)
                 self._fail_links(self._ended)
         elif isinstance(event, Closed):
-            self._lost = translate_error(event.error, "the connection was closed", connection=True)
-            self._fail_links(self._lost)
-            self._disconnect()
+            self._give_up(
+                translate_error(event.error, "the connection was closed", connection=True)
+            )
         elif isinstance(event, AttachReceived):
             event.link.refuse(Refused("only the client may attach links"))
 

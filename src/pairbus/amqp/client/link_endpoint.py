@@ -75,6 +75,7 @@ class LinkEndpoint(ABC, Generic[AnyLink]):
                 lambda: link.alive or self.error is not None,
                 deadline,
                 f"the attach of a link to {self.path!r}",
+                may_be_silent=self.attach_may_wait,
             )
         except BaseException:
             link.detach()
@@ -82,6 +83,11 @@ class LinkEndpoint(ABC, Generic[AnyLink]):
         if self.error is not None:
             raise self.error
         return link
+
+    @property
+    def attach_may_wait(self) -> bool:
+        """True if the namespace may leave an attach without an answer."""
+        return False
 
     @abstractmethod
     def attach_link(self, session: Session) -> AnyLink:

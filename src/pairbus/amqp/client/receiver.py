@@ -117,6 +117,7 @@ class Receiver(LinkEndpoint[ReceiverLink]):
                     lambda: bool(self._arrived) or self.error is not None,
                     min(deadline, renewal),
                     "a message",
+                    may_be_silent=True,
                 )
                 return
             except OperationTimeout:
@@ -241,6 +242,11 @@ class Receiver(LinkEndpoint[ReceiverLink]):
             raise self.error
         if self._settle_errors:
             raise self._settle_errors[0]
+
+    @property
+    def attach_may_wait(self) -> bool:
+        """True for the next session: the namespace answers when there is one."""
+        return self._session_id is AnySession
 
     def attach_link(self, session: Session) -> ReceiverLink:
         filters: dict[Any, Any] | None = None

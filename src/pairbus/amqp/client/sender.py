@@ -105,6 +105,7 @@ class Sender(LinkEndpoint[SenderLink]):
                     lambda: link.credit > 0 or self.error is not None,
                     deadline,
                     f"credit to send to {self.path!r}",
+                    may_be_silent=True,
                 )
             finally:
                 self._needs_credit = False
