@@ -27,9 +27,7 @@ from tests.simulation.simulation import Result, run_plan  # noqa: E402
 from tests.simulation.stored_plans import load  # noqa: E402
 
 RUNS_OF_A_PROCESS = 200
-"""Simulations of one process. Then another is forked, because simulations leave memory behind."""
-COLLECT_EVERY = 20
-"""Simulations between two collections of garbage."""
+"""Simulations of one process. Then another is forked, because garbage is not collected."""
 _BYTES = re.compile(r"#\d+ [<>] \d+$")
 
 
@@ -65,18 +63,14 @@ def run_seeds(
     seeds: Iterable[int], output: TextIO = sys.stdout, coverage: Coverage | None = None
 ) -> None:
     """Run seeds, or alternatives that are rare according to the coverage so far."""
-    gc.freeze()
     gc.disable()
-    for count, seed in enumerate(seeds):
+    for seed in seeds:
         began = process_time()
         plan = make_plan(seed) if coverage is None else choose_plan(seed, coverage)
         line = to_json(run_plan(plan), process_time() - began)
         if coverage is not None:
             add_coverage(coverage, line)
         print(json.dumps(line), file=output, flush=True)
-        if count % COLLECT_EVERY == 0:
-            gc.collect()
-            gc.freeze()  # what is left is never examined again
 
 
 def to_json(result: Result, cpu_s: float) -> dict[str, Any]:
