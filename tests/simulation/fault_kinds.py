@@ -87,6 +87,8 @@ BACKLOG_FAULTS = (
     "cut",
 )
 """Faults of the backlog, while senders need it."""
+POLL_FAULTS = ("partition-syphon-secondary", "slow-network", "silence", "cut", "secondary-disable")
+"""Faults of the connection by which a syphon polls backlog queues."""
 OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition-sender-primary")
 """Faults after which senders fail over."""
 SYPHON_STOPS = ("partition-syphon-primary", "partition-syphon-secondary", "syphon-freeze")

@@ -7,6 +7,7 @@ from tests.simulation.fault_kinds import (
     BACKLOG_FAULTS,
     FAULT_KINDS,
     OUTAGES,
+    POLL_FAULTS,
     SYPHON_STOPS,
     TASK_FAULTS,
 )
@@ -177,6 +178,30 @@ def focus_on_backlog(plan: Plan, random: Random, size: Size) -> Plan:
     timeout_s = random.choice((None, None, 3.0))
     sends = tuple(replace(send, timeout_s=timeout_s) for send in sends)
     return replace(plan, sends=sends, faults=(outage, *faults))
+
+
+def focus_on_polls(plan: Plan, random: Random, size: Size) -> Plan:
+    """Return a plan in which a syphon polls several backlog queues while its requests fail, because
+    the namespace throttles them or answers are lost. Now and then it cannot reach the primary, so
+    it must renew the locks of messages that it holds."""
+    phase_s = 30.0 * size.scale
+    plan = replace(
+        plan,
+        fault_phase_s=phase_s,
+        backlog_queues=random.choice((2, 3, 4)),
+        failover_interval_s=0.0,
+        operation_timeout_s=random.choice((4.0, 8.0)),
+        lock_s=5.0,
+        tier=random.choice(("unlimited", "throttled", "scarce")),
+        once=False,
+        with_ledger=True,
+    )
+    faults = (Fault(0.5, "partition-sender-primary", phase_s, random.randrange(1000)),)
+    faults += random_faults(random, ("partition-syphon-primary",), 1.0, phase_s, 2)
+    faults += random_faults(random, POLL_FAULTS, 1.0, phase_s, random.randrange(5))
+    stream = Stream(0.5, 0.5, phase_s)
+    sends = random_sends(plan, random, random.choice((0.0, 1.0)), stream, round(60 * size.scale))
+    return replace(plan, sends=sends, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
 def focus_on_credits(plan: Plan, random: Random, size: Size) -> Plan:

@@ -9,6 +9,7 @@ from tests.simulation.focused_plans import (
     focus_on_credits,
     focus_on_failback,
     focus_on_late_failures,
+    focus_on_polls,
     focus_on_shared_holds,
     focus_on_tasks,
 )
@@ -27,6 +28,7 @@ FOCUS_WEIGHTS = {
     focus_on_shared_holds: 3,
     focus_on_tasks: 12,
     focus_on_backlog: 12,
+    focus_on_polls: 6,
     focus_on_credits: 1,
 }
 """How often plans concentrate on a subject. Those for credits take ten times as long as others."""
