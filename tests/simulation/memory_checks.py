@@ -45,15 +45,21 @@ class MemoryChecks:
 
     def check_clients(self) -> None:
         """Check that senders and syphons keep no deliveries."""
+        for process, count in self._kept().items():
+            self._journal.violate("memory", f"{process.name} keeps {count} deliveries")
+
+    def keeps_none(self) -> bool:
+        """Return whether senders and syphons keep no deliveries."""
+        return not self._kept()
+
+    def _kept(self) -> dict[Process, int]:
         kept: Counter[Process] = Counter()
         for connection, process in self._connections.items():
             if process.alive and process.name not in OTHERS and not connection.closed:
                 for session in connection.sessions:
                     kept[process] += len(session.incoming.unsettled)
                     kept[process] += len(session.outgoing.unsettled)
-        for process, count in kept.items():
-            if count > MAX_UNSETTLED:
-                self._journal.violate("memory", f"{process.name} keeps {count} deliveries")
+        return {process: count for process, count in kept.items() if count > MAX_UNSETTLED}
 
     def check_locks(self, namespace: SimulatedNamespace, paths: Sequence[str]) -> None:
         """Check that queues keep no locks without messages."""

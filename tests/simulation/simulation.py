@@ -33,6 +33,8 @@ LEAK_CHECK_EVERY = 3
 """Every third seed checks for connections that were not closed."""
 CLOSE_S = 15.0
 """The time in which a link that is not needed any more is closed."""
+ANSWERS_S = 15.0
+"""The longest time in which the last task gets its answers."""
 GIVE_UP_S = 600.0
 """The longest time after which a namespace gives up a connection whose client is gone."""
 SCARCE_CREDITS = 40
@@ -250,7 +252,9 @@ class Simulation:
                     self.journal.violate("S4", f"{path} stays claimed")
 
     def _check_memory(self) -> None:
-        """Check that no part keeps what it does not need any more."""
+        """Check that no part keeps what it does not need any more. The last task may still wait for
+        the answers to its settlements."""
+        self.world.run(self.memory.keeps_none, limit_s=self.world.scheduler.now + ANSWERS_S)
         self.memory.check_clients()
         self.memory.check_locks(self.secondary, self.queues)
         for application in self.applications:
