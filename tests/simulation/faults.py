@@ -13,11 +13,15 @@ from tests.simulation.world import World
 
 EMULATOR_FAULTS = {
     "lose-answers": "lose-answer",
+    "answers-late": "answer-late",
+    "stop-reading": "stop-reading",
     "detach": "detach",
     "throttle": "throttle",
     "internal-error": "internal-error",
     "disable": "disable",
 }
+LATE_S = (0.5, 3.0, 12.0)
+"""The delay of late answers: some come after the call has timed out."""
 STALE_SHARE = 0.5
 """The share of peeks that miss messages, during a fault `stale-peek`."""
 RESTART_CHECK_S = 1.0
@@ -141,7 +145,9 @@ class FaultInjector:
 
             return repair
         fault = EmulatorFault(
-            EMULATOR_FAULTS[kind], count=None if kind in ("throttle", "disable") else 3
+            EMULATOR_FAULTS[kind],
+            count=None if kind in ("throttle", "disable") else 3,
+            seconds=self._world.random.choice(LATE_S) if kind == "answers-late" else 0.0,
         )
         faults = namespace.runtime.faults
         faults.add(fault)
