@@ -1,5 +1,6 @@
 """Applications: processes that pair two namespaces and send messages, with the real pairing."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from random import Random
@@ -19,8 +20,11 @@ from pairbus.pairing.sdk import encode
 from pairbus.pairing.usage import PairingUsage
 from pairbus.servicebus import conditions
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
+from tests.simulation.aio_client import BlockingClient
+from tests.simulation.aio_sdk import AsyncSdkClient
 from tests.simulation.checks import StoredCopy
 from tests.simulation.driver import SimulatedDriver
+from tests.simulation.event_loop import SimulatedLoop
 from tests.simulation.journal import Journal, MessageRecord, id_of
 from tests.simulation.path_checks import PathChecks
 from tests.simulation.plan import Plan, PlannedSend
@@ -80,7 +84,7 @@ class Application:
         ]
         self._active = 0
         self.process: Process
-        self.paired: PairedClient | None = None
+        self.paired: PairedClient | BlockingClient | None = None
         self.secondary: SdkClient | None = None
         self.links_used: set[SdkSender] = set()
         """The links to the backlog on which the process has sent messages."""
@@ -117,8 +121,9 @@ class Application:
             check_duplicate_detection=False,
             on_event=self._on_event,
         )
-        primary = SdkClient(process, self._primary, self._on_primary_call, retries=plan.retries)
-        secondary = self.secondary = SdkClient(
+        client_class = AsyncSdkClient if plan.asynchronous else SdkClient
+        primary = client_class(process, self._primary, self._on_primary_call, retries=plan.retries)
+        secondary = self.secondary = client_class(
             process, self._secondary, lambda sender: None, retries=plan.retries
         )
         secondary.is_held = self._is_held
@@ -137,7 +142,11 @@ class Application:
             if self._ledger is None
             else PairingUsage(self._ledger, "primary.simulation", "secondary.simulation"),
         )
-        paired = PairedClient(pairing, self._queues, SimulatedDriver(world.scheduler))
+        paired: PairedClient | BlockingClient
+        if plan.asynchronous:
+            paired = BlockingClient(SimulatedLoop(process), pairing, self._queues)
+        else:
+            paired = PairedClient(pairing, self._queues, SimulatedDriver(world.scheduler))
         self.paired = paired
         for caller, sends in enumerate(self._todo):
             process.spawn(lambda c=caller, s=sends: self._call(paired, c, s), f"caller{caller}")  # type: ignore[misc]
@@ -226,7 +235,9 @@ class Application:
 
     # What the callers do.
 
-    def _call(self, paired: PairedClient, caller: int, sends: list[PlannedSend]) -> None:
+    def _call(
+        self, paired: PairedClient | BlockingClient, caller: int, sends: list[PlannedSend]
+    ) -> None:
         scheduler, process = self.world.scheduler, self.process
         senders: dict[str, Any] = {}
         while sends:
@@ -260,14 +271,25 @@ class Application:
                 record.unanswered_before = record.unanswered
             began, frozen_s = process.monotonic(), self.frozen_s
             self.world.trace(process.name, f"calls send {' '.join(records)} {send.path} {session}")
+            options: dict[str, Any] = {}
+            if send.cancel_after_s is not None and tries == 0:
+                options["cancel_after_s"] = send.cancel_after_s
             try:
                 sender.send_messages(
-                    messages if len(messages) > 1 else messages[0], timeout=send.timeout_s
+                    messages if len(messages) > 1 else messages[0],
+                    timeout=send.timeout_s,
+                    **options,
                 )
             except ProcessKilled:
                 for record in records.values():
                     record.unknown += 1
                 raise
+            except asyncio.CancelledError:
+                self.world.trace(process.name, f"cancelled {' '.join(records)}")
+                self._check_cancelled(began, frozen_s, send)
+                for record in records.values():
+                    record.unknown += 1
+                    record.cancelled += 1
             except Exception as exc:  # noqa: BLE001  an application handles any error
                 self._check_duration(began, frozen_s, send)
                 self._checks.check_timers()
@@ -325,6 +347,17 @@ class Application:
         if record.unanswered > record.unanswered_before:
             self.journal.violate(
                 "S5", f"{record.id} was reported as not sent after a transfer without an answer"
+            )
+
+    def _check_cancelled(self, began: float, frozen_s: float, send: PlannedSend) -> None:
+        """Check that a call that was cancelled ends soon."""
+        assert send.cancel_after_s is not None
+        took_s = self.process.monotonic() - began - (self.frozen_s - frozen_s)
+        if took_s > send.cancel_after_s + TOLERANCE_S:
+            self.journal.violate(
+                "S2a",
+                f"the call for {' '.join(send.ids)} was cancelled after "
+                f"{send.cancel_after_s:.2f} s, and took {took_s:.2f} s",
             )
 
     def _check_duration(self, began: float, frozen_s: float, send: PlannedSend) -> None:

@@ -20,6 +20,8 @@ class MessageRecord:
     """The number of the event at which a call succeeded; None: none has."""
     unknown: int = 0
     """Calls after which it is not known whether the message was sent."""
+    cancelled: int = 0
+    """Calls that the application cancelled."""
     not_sent: int = 0
     """Calls that said that the message was not sent."""
     transfers: int = 0

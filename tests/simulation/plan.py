@@ -37,6 +37,8 @@ class PlannedSend:
     """The messages are as large as a batch can be."""
     timeout_s: float | None = None
     """The timeout of the call; None: that of the pairing."""
+    cancel_after_s: float | None = None
+    """The time after which an asynchronous application cancels the first call for the messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ class Plan:
     """The number of messages that are in the backlog when the simulation begins."""
     sends: tuple[PlannedSend, ...] = field(repr=False)
     faults: tuple[Fault, ...] = field(repr=False)
+    asynchronous: bool = False
+    """Applications use `pairbus.aio`."""
 
     @property
     def messages(self) -> int:

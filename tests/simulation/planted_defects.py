@@ -319,4 +319,34 @@ MUTANTS = {
         "                    self._give_up(error)\n",
         "",
     ),
+    "let an asynchronous call wait for its turn without a limit": Mutant(
+        "pairing/aio/driver.py",
+        "        async with asyncio.timeout(timeout_s) as timeout:\n",
+        "        async with asyncio.timeout(1e6) as timeout:\n",
+    ),
+    "let an asynchronous call over an open link take any time": Mutant(
+        "pairing/aio/deadlines.py",
+        "            if now >= limit.deadline:\n",
+        "            if False:\n",
+    ),
+    "let an asynchronous call that opens its link take any time": Mutant(
+        "pairing/aio/deadlines.py",
+        "        done, _ = await asyncio.wait((task,), timeout=timeout_s)\n",
+        "        done, _ = await asyncio.wait((task,))\n",
+    ),
+    "send to the primary after an asynchronous call has waited": Mutant(
+        "pairing/aio/sender.py",
+        "                    if not self._is_healthy() or not is_open(links.primary_sender()):\n",
+        "                    if not is_open(links.primary_sender()):\n",
+    ),
+    "wake no operation of an event loop": Mutant(
+        "pairing/aio/driver.py",
+        "        changed.set()\n",
+        "        _ = changed\n",
+    ),
+    "use the sender of a cancelled call again": Mutant(
+        "pairing/sender_base.py",
+        "_INTERRUPTIONS = (CallTimedOut, asyncio.CancelledError, ",
+        "_INTERRUPTIONS = (CallTimedOut, ",
+    ),
 }

@@ -32,6 +32,9 @@ FOCUS_WEIGHTS = {
     focus_on_credits: 1,
 }
 """How often plans concentrate on a subject. Those for credits take ten times as long as others."""
+ASYNCHRONOUS_SHARE = 0.3
+CANCEL_AFTER_S = (0.01, 0.1, 1.0, 10.0)
+"""The longest times after which calls are cancelled."""
 
 
 def make_plan(seed: int) -> Plan:
@@ -74,8 +77,22 @@ def make_plan(seed: int) -> Plan:
     )
     (focus,) = random.choices(list(FOCUS_WEIGHTS), list(FOCUS_WEIGHTS.values()))
     if focus is None:
-        return _unfocused(plan, random, size, session_share)
-    return focus(plan, random, size)
+        plan = _unfocused(plan, random, size, session_share)
+    else:
+        plan = focus(plan, random, size)
+    return _asynchronous(plan, random) if random.random() < ASYNCHRONOUS_SHARE else plan
+
+
+def _asynchronous(plan: Plan, random: Random) -> Plan:
+    """Return the plan with asynchronous applications, which may cancel calls."""
+    cancelled_share = random.choice((0.0, 0.0, 0.2))
+    sends = tuple(
+        replace(send, cancel_after_s=random.choice(CANCEL_AFTER_S) * random.random())
+        if random.random() < cancelled_share
+        else send
+        for send in plan.sends
+    )
+    return replace(plan, sends=sends, asynchronous=True)
 
 
 def _unfocused(plan: Plan, random: Random, size: Size, session_share: float) -> Plan:

@@ -77,7 +77,7 @@ class TimeLimits:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
-        self._limits: set[TimeLimit] = set()
+        self._limits: dict[TimeLimit, None] = {}  # the oldest first
         self._timer: asyncio.TimerHandle | None = None
 
     def limit(self, timeout_s: float) -> TimeLimit:
@@ -86,14 +86,14 @@ class TimeLimits:
 
     def add(self, limit: TimeLimit, timeout_s: float) -> float:
         """Register a limit, and return its deadline."""
-        self._limits.add(limit)
+        self._limits[limit] = None
         if self._timer is None:
             self._timer = self._loop.call_later(CHECK_INTERVAL_S, self._check)
         return self.now() + timeout_s
 
     def remove(self, limit: TimeLimit) -> None:
         """Forget a limit."""
-        self._limits.discard(limit)
+        self._limits.pop(limit, None)
 
     def _check(self) -> None:
         now = self.now()
