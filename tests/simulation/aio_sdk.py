@@ -4,14 +4,14 @@ A call runs in a simulated thread. A call that is cancelled ends there as well, 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from azure.servicebus import ServiceBusMessageBatch
 
 from pairbus.pairing.sdk import CallInterrupted
-from tests.simulation.sdk import PeekedMessage, SdkClient, SdkReceiver, SdkSender, _Link
+from tests.simulation.sdk import Attempt, PeekedMessage, SdkClient, SdkReceiver, SdkSender, _Link
 
 T = TypeVar("T")
 
@@ -88,17 +88,17 @@ class AsyncSdkSender(SdkSender):
         create = super().create_message_batch
         return await _in_thread(self, lambda: create(max_size_in_bytes))
 
-    async def send_messages(  # type: ignore[override]
-        self, message: Any, *, timeout: float | None = None, **kwargs: Any
-    ) -> None:
-        send = super().send_messages
-        await _in_thread(self, lambda: send(message, timeout=timeout))
+    # A call is reported when it is made. The thread that carries it out runs later.
 
-    async def _do_retryable_operation(  # type: ignore[override]
-        self, operation: Callable[..., None], *, message: Any, timeout: float | None, **_: Any
-    ) -> None:
-        carry_out = super()._do_retryable_operation
-        await _in_thread(self, lambda: carry_out(operation, message=message, timeout=timeout))
+    def send_messages(  # type: ignore[override]
+        self, message: Any, *, timeout: float | None = None, **kwargs: Any
+    ) -> Awaitable[None]:
+        return _in_thread(self, self._sending(message, self._send, timeout))
+
+    def _do_retryable_operation(  # type: ignore[override]
+        self, operation: Attempt, *, message: Any, timeout: float | None, **_: Any
+    ) -> Awaitable[None]:
+        return _in_thread(self, self._sending(message, operation, timeout))
 
     async def close(self) -> None:  # type: ignore[override]
         await _in_thread(self, super().close)

@@ -162,10 +162,16 @@ class SdkSender(_Link):
         return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes or size)
 
     def send_messages(self, message: Any, *, timeout: float | None = None, **kwargs: Any) -> None:
+        self._sending(message, self._send, timeout)()
+
+    def _sending(
+        self, message: Any, attempt: "Attempt", timeout: float | None
+    ) -> Callable[[], None]:
+        """Report a call, and return the function that carries it out."""
         delivery = _delivery_of(message)
         if not delivery.is_ping:
             self._sdk_client.on_call(self)
-        self._retry(lambda: self._send(delivery, timeout))
+        return lambda: self._retry(lambda: attempt(delivery, timeout))
 
     # The private names that `send_payloads` uses.
 
@@ -175,11 +181,9 @@ class SdkSender(_Link):
         pass
 
     def _do_retryable_operation(
-        self, operation: Callable[..., None], *, message: Any, timeout: float | None, **_: Any
+        self, operation: "Attempt", *, message: Any, timeout: float | None, **_: Any
     ) -> None:
-        self._sdk_client.on_call(self)
-        delivery = _delivery_of(message)
-        self._retry(lambda: operation(delivery, timeout))
+        self._sending(message, operation, timeout)()
 
     # One attempt.
 
@@ -267,6 +271,10 @@ class EncodedDelivery(NamedTuple):
     """The single message, or the batch."""
     message_format: int = 0
     is_ping: bool = False
+
+
+Attempt = Callable[[EncodedDelivery, float | None], None]
+"""Sends a delivery once, with a timeout."""
 
 
 def _delivery_of(message: Any) -> EncodedDelivery:
