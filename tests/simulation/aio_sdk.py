@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 from azure.servicebus import ServiceBusMessageBatch
 
 from pairbus.pairing.sdk import CallInterrupted
-from tests.simulation.sdk import Attempt, PeekedMessage, SdkClient, SdkReceiver, SdkSender, _Link
+from tests.simulation.sdk import (
+    Attempt,
+    PeekedMessage,
+    SdkClient,
+    SdkReceiver,
+    SdkSender,
+    TransferRecord,
+    _Link,
+)
 
 T = TypeVar("T")
 
@@ -77,6 +85,7 @@ class AsyncSdkSender(SdkSender):
     def __init__(self, client: SdkClient, path: str) -> None:
         super().__init__(client, path)
         self._handler = _handler_of(self)
+        self._answers: list[tuple[TransferRecord, list[bytes], str]] = []
 
     async def __aenter__(self) -> "AsyncSdkSender":
         await _in_thread(self, super().__enter__)
@@ -93,12 +102,28 @@ class AsyncSdkSender(SdkSender):
     def send_messages(  # type: ignore[override]
         self, message: Any, *, timeout: float | None = None, **kwargs: Any
     ) -> Awaitable[None]:
-        return _in_thread(self, self._sending(message, self._send, timeout))
+        return self._carry_out(self._sending(message, self._send, timeout))
 
     def _do_retryable_operation(  # type: ignore[override]
         self, operation: Attempt, *, message: Any, timeout: float | None, **_: Any
     ) -> Awaitable[None]:
-        return _in_thread(self, self._sending(message, operation, timeout))
+        return self._carry_out(self._sending(message, operation, timeout))
+
+    async def _carry_out(self, call: Callable[[], None]) -> None:
+        """Make a call. The SDK reads answers in the task of its caller, so one that is cancelled
+        sees none."""
+        try:
+            await _in_thread(self, call)
+        except asyncio.CancelledError:
+            self._answers.clear()
+            raise
+        finally:
+            for answer in self._answers:
+                super()._answered(*answer)
+            self._answers.clear()
+
+    def _answered(self, record: TransferRecord, payloads: list[bytes], event: str) -> None:
+        self._answers.append((record, payloads, event))
 
     async def close(self) -> None:  # type: ignore[override]
         await _in_thread(self, super().close)

@@ -223,15 +223,17 @@ class SdkSender(_Link):
             pending.error = pending.error or exc
         error = pending.error
         if error is None:
-            record.reason = ANSWERED
-            self._report(payloads, "accepted")
+            self._answered(record, payloads, "accepted")
             return
         if pending.rejected:
-            record.reason = ANSWERED
-            self._report(payloads, "rejected")
+            self._answered(record, payloads, "rejected")
         elif not isinstance(error, ConnectionLost | LinkLost | OperationTimeout):
             self.process.scheduler.current_task().wait(None)  # released: the SDK never returns
         raise sending_error(error, rejected=pending.rejected) from error
+
+    def _answered(self, record: TransferRecord, payloads: list[bytes], event: str) -> None:
+        record.reason = ANSWERED
+        self._report(payloads, event)
 
     def _report(self, payloads: list[bytes], event: str) -> None:
         for hook in self._sdk_client.hooks:
