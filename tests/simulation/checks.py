@@ -110,7 +110,7 @@ def _check_message(
         return
     if plan.duplicate_detection and len(delivered) > 1:
         journal.violate("X2", f"{id} was delivered {len(delivered)} times despite detection")
-    if record.accepted > 1 and not record.unanswered:
+    if record.accepted > 1 and not (record.unanswered or record.cancelled):
         journal.violate("X2", f"{id} was accepted {record.accepted} times without a lost answer")
     forwarded = journal.forwards.get(id, 0)
     if copies > record.transfers + max(0, forwarded - 1):
