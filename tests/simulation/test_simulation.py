@@ -13,8 +13,8 @@ import pytest
 
 from tests.simulation.campaign import Summary, run_seeds, worker
 
-FIXED, FRESH = 60, 60
-"""The numbers of seeds. Each takes 0.1 to 0.2 s."""
+FIXED, FRESH = 240, 120
+"""The numbers of seeds. Each takes 0.05 to 0.2 s, depending on the machine."""
 
 
 def run(first: int, count: int, *, biased: bool = False) -> Summary:
