@@ -151,14 +151,17 @@ class ThreadDriver:
         _join(threads, deadline)
 
     def _stop(self) -> None:
-        threads = self._threads - {threading.current_thread()}
-        _join(threads, monotonic() + CLOSE_TIMEOUT_S)
+        deadline = monotonic() + CLOSE_TIMEOUT_S
+        # An operation that ends may have started another one, which closes its link.
+        while (threads := self._threads - {threading.current_thread()}) and monotonic() < deadline:
+            _join(threads, deadline)
         self.deadlines.stop()
 
 
 def _join(threads: Iterable[threading.Thread], deadline: float) -> None:
     for thread in threads:
-        thread.join(max(0.0, deadline - monotonic()))
+        with contextlib.suppress(RuntimeError):  # it is about to start
+            thread.join(max(0.0, deadline - monotonic()))
 
 
 def acquire(lock: threading.Lock, timeout_s: float) -> float | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,15 @@ from pairbus.errors import SenderInUse
 from pairbus.pairing import driver as driver_module
 from pairbus.pairing.aio.driver import LoopDriver
 from pairbus.pairing.driver import MAX_CLOSING, MAX_DISCARDING, ThreadDriver
-from pairbus.pairing.effects import AcquireLock, CloseAll, Discard, Effect, Operation
+from pairbus.pairing.effects import (
+    AcquireLock,
+    CloseAll,
+    Discard,
+    Effect,
+    Operation,
+    StopBackground,
+    WaitForChange,
+)
 from tests.waiting import wait_until
 
 
@@ -35,6 +43,16 @@ class Target:
         return hasattr(self, "_open")
 
 
+class AsyncTarget:
+    """An object of the asynchronous SDK."""
+
+    closed = False
+
+    async def close(self) -> None:
+        await asyncio.sleep(0.01)
+        self.closed = True
+
+
 @pytest.fixture
 def driver() -> Iterator[ThreadDriver]:
     driver = ThreadDriver()
@@ -44,6 +62,11 @@ def driver() -> Iterator[ThreadDriver]:
 
 def effect_of(effect: Effect) -> Operation[Any]:
     return (yield effect)
+
+
+def discard_after(changed: Callable[[], bool], target: object) -> Operation[None]:
+    yield WaitForChange(changed, 30.0)
+    yield Discard(target)
 
 
 @pytest.mark.rule("S14")
@@ -91,6 +114,42 @@ def test_objects_that_do_not_close_are_left(
     assert not any(target.closed for target in targets)
     wait_until(lambda: all(target.is_interrupted for target in targets), "interruptions")
     released.set()
+
+
+@pytest.mark.rule("S14")
+def test_stop_waits_for_links_that_background_operations_discard(
+    driver: ThreadDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, stopping = Target(), threading.Event()
+    join = driver_module._join
+
+    def join_and_note(threads: Iterable[threading.Thread], deadline: float) -> None:
+        stopping.set()
+        driver.wake()
+        join(threads, deadline)
+
+    monkeypatch.setattr(driver_module, "_join", join_and_note)
+
+    driver.start(discard_after(stopping.is_set, target), "ping")
+    driver.run(effect_of(StopBackground()))
+
+    assert stopping.is_set()
+    assert target.closed
+
+
+@pytest.mark.rule("S14")
+async def test_stop_of_an_event_loop_waits_for_links_that_background_operations_discard() -> None:
+    driver, target, stopping = LoopDriver(), AsyncTarget(), asyncio.Event()
+    driver.start(discard_after(stopping.is_set, target), "ping")
+
+    stop = asyncio.create_task(driver.run(effect_of(StopBackground())))
+    await asyncio.sleep(0.01)
+    assert not stop.done()
+    stopping.set()
+    driver.wake()
+    await stop
+
+    assert target.closed
 
 
 @pytest.mark.rule("S2a")

@@ -128,10 +128,15 @@ class LoopDriver:
         self._spawn(self.close(link), "discard")
 
     async def _stop(self) -> None:
-        if tasks := self._tasks - {asyncio.current_task()}:
-            _, pending = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
-            for task in pending:
-                task.cancel()
+        deadline = self._loop.time() + CLOSE_TIMEOUT_S
+        # An operation that ends may have started another one, which closes its link.
+        while tasks := self._tasks - {asyncio.current_task()}:
+            left_s = max(0.0, deadline - self._loop.time())
+            _, pending = await asyncio.wait(tasks, timeout=left_s)
+            if pending:
+                for task in pending:
+                    task.cancel()
+                break
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
