@@ -22,6 +22,9 @@ class BlockingClient:
     def get_queue_sender(self, path: str) -> "BlockingSender":
         return BlockingSender(self._loop, self._client.get_queue_sender(path))
 
+    def close(self) -> None:
+        self._loop.call(self._client.close)
+
 
 class BlockingSender:
     """A sender of a BlockingClient."""

@@ -23,6 +23,7 @@ from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from tests.simulation.aio_client import BlockingClient
 from tests.simulation.aio_sdk import AsyncSdkClient
 from tests.simulation.checks import StoredCopy
+from tests.simulation.closing import check_close
 from tests.simulation.driver import SimulatedDriver
 from tests.simulation.event_loop import SimulatedLoop
 from tests.simulation.journal import Journal, MessageRecord, id_of
@@ -83,8 +84,12 @@ class Application:
             for caller in range(plan.callers)
         ]
         self._active = 0
+        self._senders: list[dict[str, Any]] = []
+        """The senders of each caller by path, which stay open as long as the process runs."""
         self.process: Process
         self.paired: PairedClient | BlockingClient | None = None
+        self.is_closing = False
+        """The process closes its client, and starts again then."""
         self.secondary: SdkClient | None = None
         self.links_used: set[SdkSender] = set()
         """The links to the backlog on which the process has sent messages."""
@@ -93,12 +98,14 @@ class Application:
     @property
     def done(self) -> bool:
         """True if all messages were sent or given up."""
-        return self.process.alive and self._active == 0
+        return self.process.alive and self._active == 0 and not self.is_closing
 
     def start(self) -> None:
         self._starts += 1
         process = self.process = self.world.process(f"sender{self.number}", self.machine)
         self._active = self.plan.callers
+        self._senders = [{} for _ in range(self.plan.callers)]
+        self.is_closing = False
         self.links_used.clear()
         self._ids.clear()
         self._checks = PathChecks(self.plan, self.journal, process.monotonic, lambda: self.frozen_s)
@@ -107,6 +114,21 @@ class Application:
     def kill(self, *, silent: bool) -> None:
         self.world.kill(self.process, silent=silent)
         self.paired = self.secondary = None
+
+    def restart(self, paired: "PairedClient | BlockingClient") -> None:
+        """Close the client, end the process, and start it again, as for a new version."""
+        process = self.process
+        self.is_closing = True
+
+        def close() -> None:
+            check_close(self, paired)
+            self.world.scheduler.call_soon(end, process)
+
+        def end() -> None:
+            self.kill(silent=False)
+            self.start()
+
+        process.spawn(close, "closing")
 
     def _main(self) -> None:
         plan, process, world = self.plan, self.process, self.world
@@ -239,11 +261,13 @@ class Application:
         self, paired: PairedClient | BlockingClient, caller: int, sends: list[PlannedSend]
     ) -> None:
         scheduler, process = self.world.scheduler, self.process
-        senders: dict[str, Any] = {}
-        while sends:
+        senders = self._senders[caller]
+        while sends and not self.is_closing:
             send = sends[0]
             if send.at > scheduler.now:
                 scheduler.current_task().wait((send.at - scheduler.now) * process.machine.rate)
+            if self.is_closing:
+                break
             sends.pop(0)  # a process that is killed now does not send it again
             if send.path not in senders:
                 senders[send.path] = paired.get_queue_sender(send.path)
@@ -304,10 +328,10 @@ class Application:
                 self._sent_at = self.world.scheduler.now
                 self._acknowledge(list(records.values()), records)
             tries += 1
-            if not records or gives_up or tries > MAX_TRIES:
+            if not records or gives_up or tries > MAX_TRIES or self.is_closing:
                 break
             self.world.scheduler.current_task().wait(1.0 + self.world.random.random())
-        if records and not gives_up:
+        if records and not gives_up and not self.is_closing:
             journal.violate("liveness", f"{' '.join(records)} could not be sent in {tries} calls")
 
     def _check_live(self, first_at: float) -> None:

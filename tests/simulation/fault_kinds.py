@@ -34,8 +34,10 @@ FAULT_KINDS = (
     "partition-syphon-primary",
     "partition-syphon-secondary",
     "sender-kill",
+    "sender-restart",
     "sender-freeze",
     "syphon-kill",
+    "syphon-restart",
     "syphon-freeze",
     "reader-kill",
     "writer-kill",
@@ -50,6 +52,7 @@ OFTEN = (
     "secondary-disk",
     "secondary-lose-answers",
     "slow-network",
+    "sender-restart",
     "sender-freeze",
     "syphon-kill",
     "reader-kill",
@@ -62,6 +65,7 @@ TASK_FAULTS = (
     "partition-syphon-primary",
     "partition-syphon-secondary",
     "syphon-kill",
+    "syphon-restart",
     "syphon-freeze",
     "reader-kill",
     "writer-kill",
@@ -95,7 +99,14 @@ BACKLOG_FAULTS = (
     "cut",
 )
 """Faults of the backlog, while senders need it."""
-POLL_FAULTS = ("partition-syphon-secondary", "slow-network", "silence", "cut", "secondary-disable")
+POLL_FAULTS = (
+    "partition-syphon-secondary",
+    "syphon-restart",
+    "slow-network",
+    "silence",
+    "cut",
+    "secondary-disable",
+)
 """Faults of the connection by which a syphon polls backlog queues."""
 OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition-sender-primary")
 """Faults after which senders fail over."""

@@ -291,6 +291,14 @@ class FaultInjector:
         application.kill(silent=fault.number % 2 == 0)
         return application.start
 
+    def _sender_restart(self, fault: Fault) -> Callable[[], None] | None:
+        application = self._applications[fault.number % len(self._applications)]
+        paired = application.paired
+        if paired is None or not application.process.alive or application.is_closing:
+            return None
+        application.restart(paired)
+        return lambda: None
+
     def _sender_freeze(self, fault: Fault) -> Callable[[], None] | None:
         application = self._applications[fault.number % len(self._applications)]
         process = application.process
@@ -325,6 +333,13 @@ class FaultInjector:
             return None
         syphon.kill(silent=fault.number % 2 == 0)
         return syphon.start
+
+    def _syphon_restart(self, fault: Fault) -> Callable[[], None] | None:
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        if not syphon.process.alive or syphon.stopping:
+            return None
+        syphon.restart()
+        return lambda: None
 
     def _syphon_freeze(self, fault: Fault) -> Callable[[], None] | None:
         syphon = self._syphons[fault.number % len(self._syphons)]

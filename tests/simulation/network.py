@@ -297,6 +297,14 @@ class Network:
                 else:
                     connection.heal()
 
+    def open_connections(self, client: Process) -> list[str]:
+        """Return the names of the open connections of a client."""
+        return [
+            connection.name
+            for connection in self.connections
+            if connection.client.open and connection.client.process is client
+        ]
+
     def random_connection(self) -> Connection | None:
         connections = [c for c in self.connections if c.client.open or c.server.open]
         return self.scheduler.random.choice(connections) if connections else None

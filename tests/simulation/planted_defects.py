@@ -349,4 +349,19 @@ MUTANTS = {
         "_INTERRUPTIONS = (CallTimedOut, asyncio.CancelledError, ",
         "_INTERRUPTIONS = (CallTimedOut, ",
     ),
+    "close without the links that background operations discard": Mutant(
+        "pairing/driver.py",
+        "        while (threads := self._threads - {threading.current_thread()}) and monotonic()",
+        "        if (threads := self._threads - {threading.current_thread()}) and monotonic()",
+    ),
+    "close an asynchronous client without waiting for background operations": Mutant(
+        "pairing/aio/driver.py",
+        "        while tasks := self._tasks - {asyncio.current_task()}:\n",
+        "        while tasks := set():\n",
+    ),
+    "end a query without closing the connection that checks for emptiness": Mutant(
+        "syphon/planner.py",
+        "        self._drained.close()\n",
+        "",
+    ),
 }

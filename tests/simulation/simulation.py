@@ -280,6 +280,8 @@ class Simulation:
         for application in self.applications:
             if any(status is not PathStatus.HEALTHY for status in application.statuses().values()):
                 return False
+        if any(syphon.stopping for syphon in self.syphons):
+            return False
         if not (self.primary.process.alive and self.secondary.process.alive):
             return False
         return not any(self.secondary.holds_messages(path) for path in self.queues)

@@ -221,6 +221,7 @@ class SimulatedSyphon:
 
     def start(self) -> None:
         self.process = self.world.process(self.name, self.machine)
+        self.stopping = False
         if self.world.random.random() < 0.5:  # a new checkpoint
             self._planned = self._committed = 0
         self.close()
@@ -239,6 +240,21 @@ class SimulatedSyphon:
                     self.world.random.random() * 5,
                     lambda worker=worker: self.world.kill(worker.process),  # type: ignore[misc]
                 )
+
+    def restart(self) -> None:
+        """Let the query end after its micro-batch, and start it again in another process."""
+        process, query = self.process, self._main_task
+        self.stopping = True
+
+        def end() -> None:
+            query.join()
+            self.world.scheduler.call_soon(start_again, process)
+
+        def start_again() -> None:
+            self.kill(silent=False)
+            self.start()
+
+        process.spawn(end, "restart")
 
     def close(self) -> None:
         """Delete the status files."""
@@ -310,6 +326,10 @@ class SimulatedSyphon:
         finally:
             if self.process.alive:
                 reader.stop()
+                if names := world.network.open_connections(self.process):
+                    self.journal.violate(
+                        "S14", f"the query of {self.name} has ended and keeps {', '.join(names)}"
+                    )
 
     def _check_drained(self, files: StatusFiles) -> None:
         status = files.reader.read()
