@@ -505,6 +505,26 @@ def test_closing_does_not_wait_for_a_peer_that_went_silent(raw_peer: StartPeer, 
     client.close()
 
 
+def test_close_without_an_answer_of_the_peer_says_so(
+    raw_peer: StartPeer, server: MemoryServer, connect: Connect
+):
+    def script(sock: socket.socket, peer: RawPeer) -> None:
+        serve_until(sock, peer, ev.Begun)
+        assert peer.read(sock)  # the close; the socket is closed without an answer
+        peer.happened.set()
+
+    peer = raw_peer(script)
+    client = connect(peer)
+    client.connect()
+
+    assert not client.close()
+
+    assert peer.happened.wait(DEADLINE_S)
+    answered = connect(server)
+    answered.connect()
+    assert answered.close()
+
+
 def test_closing_a_link_does_not_wait_for_a_peer_that_went_silent(
     raw_peer: StartPeer, connect: Connect
 ):

@@ -67,6 +67,8 @@ class Connection:
         """The peer's open, or None before it arrives."""
         self.closed = False
         """True once no more data is processed. Close the socket when the output is written."""
+        self.closed_by_peer = False
+        """True once the peer has sent a close, which may be the answer to ours."""
         self.buffered = 0
         self.link_count = 0
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
@@ -374,7 +376,7 @@ class Connection:
                 self._open()
             self._write_close(None)
             self._channels.mark_ended()
-        self.closed = True
+        self.closed = self.closed_by_peer = True
         events.append(Closed(exception_from(close.error)))
 
     def _on_sasl(self, performative: Any, events: list[Event]) -> None:

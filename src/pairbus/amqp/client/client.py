@@ -161,9 +161,8 @@ class Client:
                 )
             except AmqpError as exc:
                 logger.debug("The peer did not answer the close: %s", exc)
-        answered = engine is not None and engine.closed
         self._disconnect()
-        return answered
+        return engine is not None and engine.closed_by_peer
 
     def _disconnect(self) -> None:
         transport, engine = self._transport, self._engine
