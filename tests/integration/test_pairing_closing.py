@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus import PairingFaulted
 from pairbus.amqp.sections import Message
 from pairbus.errors import StateError
-from pairbus.events import Event, PathStatus, Pinged, StateChanged
+from pairbus.events import Event, PathStatus, Pinged, Probed, StateChanged
 from tests.integration.pairs import MINUTE, SECOND, Make, Pair, error_of, gather_all, message, until
 from tests.integration.raw_peer import DEADLINE_S
 from tests.waiting import wait_until
@@ -87,6 +87,23 @@ async def test_closed_pairing_refuses_every_call(make: Make) -> None:
         pair.bus.mark_path_healthy(queue)
     assert pair.arrived(queue) == []
     await sender.close()
+
+
+@pytest.mark.rule("S14")
+async def test_closing_waits_for_a_call_that_probes_the_primary(make: Make) -> None:
+    pair = await make()
+    queue = pair.queue()
+    (sender,) = await pair.entered(queue)
+    pair.fault("detach", queue, count=1)  # its reason is not known, so the primary is probed
+    late = pair.fault("answer-late", queue, seconds=1.0)
+    call = asyncio.ensure_future(error_of(sender.send_messages(message())))
+    await until(lambda: late.fired, "the probe")
+    assert not pair.of(Probed)
+
+    await asyncio.wait_for(pair.close(), DEADLINE_S)
+
+    assert pair.of(Probed)
+    assert isinstance(await call, ServiceBusError)
 
 
 @pytest.mark.rule("S14")

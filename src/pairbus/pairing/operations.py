@@ -284,7 +284,10 @@ def _handle_failure(call: SenderCall, failure: Exception) -> Operation[InFlightS
     if isinstance(action, InFlightSend):
         return action
     if action is FailureAction.PROBE:
-        # Half of the time that is left is kept for the backlog.
-        error = yield from ping(call.pairing, call.links.factory, call.path, call.left_s / 2)
+        with call.links.probing() as is_open:
+            if not is_open:
+                return None
+            # Half of the time that is left is kept for the backlog.
+            error = yield from ping(call.pairing, call.links.factory, call.path, call.left_s / 2)
         return call.pairing.probed(call.path, failure, error)
     return None

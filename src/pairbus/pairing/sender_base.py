@@ -1,20 +1,22 @@
 """The parts of a paired sender that do not depend on threads or an event loop."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pairbus.errors import StateError
 from pairbus.events import PathStatus
 from pairbus.pairing.effects import (
+    CLOSE_TIMEOUT_S,
     AcquireLock,
     CallSdk,
     CallTimedOut,
     CloseAll,
     Discard,
     Operation,
+    WaitForChange,
     check_time_left,
 )
 from pairbus.pairing.link_factory import LinkFactory
@@ -67,6 +69,8 @@ class SenderLinks:
         self._create_primary = create_primary
         self._primary: Any = factory.primary_sender(create_primary)
         self._backlog: dict[str, Any] = {}
+        self._probes = 0
+        """The number of calls that probe the primary over a link of their own."""
         self.standby: dict[str, Any] = {}
         """SDK senders of backlog queues that were opened in advance and not used yet. They are
         added, and taken for a call or to be closed, without the lock."""
@@ -131,6 +135,20 @@ class SenderLinks:
         if interrupted:
             self._primary = None
         return interrupted
+
+    @contextmanager
+    def probing(self) -> Iterator[bool]:
+        """Let closing wait for a probe by a call. Yield False if the sender was closed."""
+        with self.pairing.lock:
+            is_open = not self.closed
+            self._probes += is_open
+        try:
+            yield is_open
+        finally:
+            if is_open:
+                with self.pairing.lock:
+                    self._probes -= 1
+                self.pairing.notify()
 
     def call_backlog(
         self,
@@ -236,9 +254,10 @@ class SenderLinks:
         yield from close_links([self])
 
     def take_senders(self) -> Operation[list[Any]]:
-        """Wait for the call in progress, and return all SDK senders, for the caller to close."""
+        """Wait for the calls in progress, and return all SDK senders, for the caller to close."""
         if self.pairing.primary.forked:  # the connections and locks are those of the parent
             return []
+        yield WaitForChange(lambda: self._probes == 0, CLOSE_TIMEOUT_S)
         with (yield AcquireLock(self.lock)):
             senders = [*self._backlog.values(), *self.take_standby(), self._primary]
             self._backlog.clear()
@@ -250,7 +269,8 @@ class SenderLinks:
 def close_links(all_links: Sequence[SenderLinks]) -> Operation[None]:
     """Close the SDK senders of several paired senders, side by side."""
     for links in all_links:
-        links.closed = True
+        with links.pairing.lock:  # a probe that begins later sees it
+            links.closed = True
     senders: list[Any] = []
     try:
         for links in all_links:
