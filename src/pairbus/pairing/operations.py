@@ -28,7 +28,7 @@ from pairbus.pairing.payloads import (
 )
 from pairbus.pairing.recovery import ping
 from pairbus.pairing.sdk_transfers import may_have_arrived
-from pairbus.pairing.sender_base import SenderCall
+from pairbus.pairing.sender_base import FailedOver, SenderCall
 from pairbus.pairing.state import Hold
 from pairbus.pairing.usage import ManagementUsage
 from pairbus.telemetry.senders import CANCEL, SCHEDULE, SEND
@@ -238,22 +238,25 @@ def _send_to_primary_or_backlog(
     """
     pairing, path = call.pairing, call.path
     in_flight: InFlightSend | None = None
-    if failure is None:
+    while failure is None:
         in_flight = yield from _route(call, messages)
-        if in_flight is None:
-            try:
-                result: T = yield from call.links.call_primary(
-                    on_primary, call.left_s * pairing.primary_share, usage, operation
-                )
-            except PairbusError:
-                raise
-            except Exception as error:  # noqa: BLE001  handled below, outside of this block
-                failure = error
-            else:
-                if proves_health:
-                    pairing.recorder.sent(path, call.messages)
-                    pairing.send_succeeded(path)
-                return result
+        if in_flight is not None:
+            break
+        try:
+            result: T = yield from call.links.call_primary(
+                on_primary, call.left_s * pairing.primary_share, usage, operation
+            )
+        except FailedOver:
+            continue
+        except PairbusError:
+            raise
+        except Exception as error:  # noqa: BLE001  handled below, outside of this block
+            failure = error
+        else:
+            if proves_health:
+                pairing.recorder.sent(path, call.messages)
+                pairing.send_succeeded(path)
+            return result
     if failure is not None:
         in_flight = yield from _handle_failure(call, failure)
     if in_flight is None:

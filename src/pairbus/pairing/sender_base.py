@@ -37,6 +37,10 @@ _INTERRUPTIONS = (CallTimedOut, asyncio.CancelledError, KeyboardInterrupt, Syste
 """After one of these, the state of an SDK sender is unknown."""
 
 
+class FailedOver(Exception):
+    """Raised when a path has failed over while a call waited for its turn. Internal."""
+
+
 class SenderLinks:
     """The SDK senders of one paired sender: one for the primary, and one for each backlog queue
     that was used. An SDK sender can be used by one call at a time, the one that holds the lock."""
@@ -95,9 +99,11 @@ class SenderLinks:
         operation: str | None = None,
     ) -> Operation[Any]:
         """Call a function with the SDK sender of the primary. `operation` is its name in
-        telemetry, if it sends something."""
+        telemetry, if it sends something. Raises FailedOver."""
         with (yield AcquireLock(self.lock, timeout_s)) as left_s:
             self._check_not_closed()
+            if not self.path.health.uses_primary:
+                raise FailedOver
             check_time_left(left_s, timeout_s)
             sender = self.begin_primary_call()
             error: BaseException | None = None

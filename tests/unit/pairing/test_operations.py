@@ -226,7 +226,7 @@ class RecordingMonitor(DeadlineMonitor):
 
 
 class RecordingDriver(ThreadDriver):
-    """Records calls and waits. A wait calls `PairingHarness.on_wait`."""
+    """Records calls and waits, during which it calls functions of the harness."""
 
     def __init__(self, harness: "PairingHarness") -> None:
         super().__init__()
@@ -243,6 +243,8 @@ class RecordingDriver(ThreadDriver):
         if isinstance(effect, WaitForChange):
             self._harness.effects.append(effect)
             return self._harness.on_wait()
+        if isinstance(effect, AcquireLock):
+            self._harness.on_turn()
         return super()._carry_out(effect)
 
 
@@ -272,6 +274,8 @@ class PairingHarness:
         """The calls and waits of the last call."""
         self.on_wait: Callable[[], None] = lambda: None
         """Called while a call waits."""
+        self.on_turn: Callable[[], None] = lambda: None
+        """Called while a call waits for its turn to use a sender."""
         settings = {"failover_interval": NOW, "ping_jitter": 0.0, **options}
         self.driver = RecordingDriver(self)
         self.pairing = PairingState(
@@ -2352,6 +2356,25 @@ STATES: list[Callable[[PairingHarness], object]] = [
 ]
 """Healthy, primary down, primary down with an error of unknown kind, in failover, in failover with
 queues whose cool-down is over, and in failover with broken queues."""
+
+
+@pytest.mark.rule("S4")
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_primary_is_not_called_if_the_path_failed_over_while_the_call_waited_for_its_turn(
+    harness: PairingHarness, name: str
+) -> None:
+    def fail_over() -> None:
+        harness.on_turn = lambda: None
+        harness.fail_over()
+        harness.effects.clear()
+
+    harness.on_turn = fail_over
+
+    with suppress(SendUnavailable):  # cancelling is not possible in failover
+        harness.driver.run(OPERATIONS[name](harness))
+
+    assert harness.status is FAILOVER
+    assert "primary" not in harness.called()
 
 
 @pytest.mark.rule("S12", "S4")
