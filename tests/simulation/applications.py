@@ -105,6 +105,8 @@ class Application:
         process = self.process = self.world.process(f"sender{self.number}", self.machine)
         self._active = self.plan.callers
         self._senders = [{} for _ in range(self.plan.callers)]
+        if self.plan.shares_senders:
+            self._senders = self._senders[:1] * self.plan.callers
         self.is_closing = False
         self.links_used.clear()
         self._ids.clear()

@@ -39,6 +39,9 @@ FAULT_KINDS = (
     "syphon-kill",
     "syphon-restart",
     "syphon-freeze",
+    "syphon-pause",
+    "syphon-pause-path",
+    "syphon-limit",
     "reader-kill",
     "writer-kill",
     "writer-kill-settled",
@@ -74,6 +77,8 @@ TASK_FAULTS = (
     "writer-freeze",
     "task-late",
     "task-twice",
+    "syphon-pause",
+    "syphon-pause-path",
     "cut",
     "primary-answers-late",
     "primary-stop-reading",
@@ -81,7 +86,7 @@ TASK_FAULTS = (
     "primary-throttle",
     "primary-internal-error",
 )
-"""Faults of syphons and their tasks, and of the primary to which these send."""
+"""Faults of syphons and their tasks, and of the primary to which these send; and pauses."""
 BACKLOG_FAULTS = (
     "secondary-lose-answers",
     "secondary-lose-answers",
@@ -95,6 +100,7 @@ BACKLOG_FAULTS = (
     "secondary-disk",
     "secondary-crash",
     "partition-sender-secondary",
+    "sender-restart",
     "silence",
     "cut",
 )

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
+from pairbus.backlog.syphon_control import Control
 from pairbus.emulator.faults import Fault as EmulatorFault
 from tests.simulation.applications import Application
 from tests.simulation.namespace import SimulatedNamespace
@@ -22,6 +23,8 @@ EMULATOR_FAULTS = {
 }
 LATE_S = (0.5, 3.0, 12.0)
 """The delay of late answers: some come after the call has timed out."""
+LIMITED_RATE = 2.0
+"""The messages a second of a syphon whose rate an operator has limited."""
 STALE_SHARE = 0.5
 """The share of peeks that miss messages, during a fault `stale-peek`."""
 RESTART_CHECK_S = 1.0
@@ -340,6 +343,27 @@ class FaultInjector:
             return None
         syphon.restart()
         return lambda: None
+
+    def _syphon_pause(self, fault: Fault) -> Callable[[], None] | None:
+        return self._control(fault, lambda control: control.pause())
+
+    def _syphon_pause_path(self, fault: Fault) -> Callable[[], None] | None:
+        path = f"queue{fault.number % 2}"
+        return self._control(fault, lambda control: control.pause(path))
+
+    def _syphon_limit(self, fault: Fault) -> Callable[[], None] | None:
+        path = (None, "queue0")[fault.number % 2]
+        return self._control(fault, lambda control: control.set_max_rate(LIMITED_RATE, path))
+
+    def _control(
+        self, fault: Fault, change: Callable[[Control], Control]
+    ) -> Callable[[], None] | None:
+        """Control a syphon as an operator does, and reset its control later."""
+        syphon = self._syphons[fault.number % len(self._syphons)]
+        if not syphon.process.alive:
+            return None
+        syphon.set_control(change)
+        return lambda: syphon.set_control(lambda _: Control())
 
     def _syphon_freeze(self, fault: Fault) -> Callable[[], None] | None:
         syphon = self._syphons[fault.number % len(self._syphons)]

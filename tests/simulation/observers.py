@@ -24,6 +24,8 @@ def observe_locks(journal: Journal, world: World) -> Callable[[], None]:
         if isinstance(result, PendingDelivery):
             now_ms = world.scheduler.process.wall() * 1000
             attempt = world.scheduler.current_task().context
+            if attempt.is_paused(sender._path):
+                journal.violate("Y12", f"{sender._path} is paused and gets messages")
             for message in messages:
                 id = id_of(message.payload)
                 if attempt.attemptNumber() > 0 and id in attempt.settled:

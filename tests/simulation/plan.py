@@ -82,6 +82,8 @@ class Plan:
     faults: tuple[Fault, ...] = field(repr=False)
     asynchronous: bool = False
     """Applications use `pairbus.aio`."""
+    shares_senders: bool = False
+    """The callers of a process share a sender for each path. Their calls take turns."""
 
     @property
     def messages(self) -> int:

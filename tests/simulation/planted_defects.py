@@ -319,6 +319,11 @@ MUTANTS = {
         "                    self._give_up(error)\n",
         "",
     ),
+    "take a lost connection for the answer to a close": Mutant(
+        "amqp/client/client.py",
+        "        return engine is not None and engine.closed_by_peer\n",
+        "        return engine is not None and engine.closed\n",
+    ),
     "let an asynchronous call wait for its turn without a limit": Mutant(
         "pairing/aio/driver.py",
         "        async with asyncio.timeout(timeout_s) as timeout:\n",
@@ -349,10 +354,26 @@ MUTANTS = {
         "_INTERRUPTIONS = (CallTimedOut, asyncio.CancelledError, ",
         "_INTERRUPTIONS = (CallTimedOut, ",
     ),
+    "call the primary after an operation has waited for its turn": Mutant(
+        "pairing/sender_base.py",
+        "            if not self.path.health.uses_primary:\n                raise FailedOver\n",
+        "",
+    ),
+    "send to the primary after a call has waited for its turn": Mutant(
+        "pairing/sender.py",
+        "            if not self._is_healthy():  # it changed while this call waited for its turn\n"
+        "                return False, None\n",
+        "",
+    ),
     "close without the links that background operations discard": Mutant(
         "pairing/driver.py",
         "        while (threads := self._threads - {threading.current_thread()}) and monotonic()",
         "        if (threads := self._threads - {threading.current_thread()}) and monotonic()",
+    ),
+    "close while a call probes the primary": Mutant(
+        "pairing/sender_base.py",
+        "        yield WaitForChange(lambda: self._probes == 0, CLOSE_TIMEOUT_S)\n",
+        "",
     ),
     "close an asynchronous client without waiting for background operations": Mutant(
         "pairing/aio/driver.py",
@@ -363,5 +384,15 @@ MUTANTS = {
         "syphon/planner.py",
         "        self._drained.close()\n",
         "",
+    ),
+    "plan micro-batches while the syphon is paused": Mutant(
+        "syphon/planner.py",
+        "        if self._control.paused:\n",
+        "        if False:\n",
+    ),
+    "send messages to a destination that is paused": Mutant(
+        "syphon/batch_builder.py",
+        "            paused=self._control.paused_destinations,\n",
+        "            paused=frozenset(),\n",
     ),
 }

@@ -80,6 +80,7 @@ def make_plan(seed: int) -> Plan:
         plan = _unfocused(plan, random, size, session_share)
     else:
         plan = focus(plan, random, size)
+    plan = replace(plan, shares_senders=plan.callers > 1 and random.random() < 0.3)
     return _asynchronous(plan, random) if random.random() < ASYNCHRONOUS_SHARE else plan
 
 

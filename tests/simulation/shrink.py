@@ -60,6 +60,7 @@ class Shrinker:
     def _simplify(self) -> None:
         for changes in (
             {"asynchronous": False},
+            {"shares_senders": False},
             {"syphons": 1},
             {"tier": "unlimited"},
             {"clock_offset_s": 0.0, "clock_rate": 1.0},

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.amqp.client import ClientOptions
-from pairbus.backlog.syphon_control import ControlFile
+from pairbus.backlog.syphon_control import Control, ControlFile
 from pairbus.spark.plans import PartitionPlan
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.sink import BacklogSink
@@ -35,6 +35,10 @@ TRIGGER_S = 0.6
 """The time between two questions of Spark for new data."""
 PLAN_S = 0.05
 """The time that Spark needs to start a micro-batch."""
+PAUSE_S = 2.0
+"""The longest time until a pause is effective."""
+STOP_S = 10.0
+"""The time for which the end of a query waits for its polls."""
 RESTART_S, ONCE_EVERY_S = 2.0, 10.0
 """The pause before a query that failed is started again, and between two runs with `once`."""
 
@@ -133,7 +137,7 @@ class TaskAttempt:
         options = syphon.options
         pipe = Pipe(syphon.world)
         reader, sink = backlog_reader(options), copy(sink)
-        attempt = spark_globals.Attempt(number, syphon.settled_messages())
+        attempt = spark_globals.Attempt(number, syphon.settled_messages(), syphon.is_paused)
         self.reading = Job(lambda: pipe.write(reader.read(partition)), attempt)
         self.writing = Job(lambda: sink.write(pipe.read()), attempt)
         self.workers = (syphon.worker("reader"), syphon.worker("writer"))
@@ -206,9 +210,15 @@ class SimulatedSyphon:
         """The delay of the next task that starts."""
         self.runs_twice = False
         """The next task runs twice at once."""
+        self.left_polls = False
+        """A query has ended before its polls did, so the ledger lacks them."""
         self.batches = 0
         self.times_drained = 0
         self.stopping = False
+        self._paused_since: dict[str | None, float] = {}
+        """The times at which an operator has paused a path, or all (None)."""
+        self._planned_at = 0.0
+        """The time at which the last micro-batch was planned."""
         self.process: Process
         self._left_since = left_since
         self.settled_messages = settled_messages
@@ -222,6 +232,7 @@ class SimulatedSyphon:
     def start(self) -> None:
         self.process = self.world.process(self.name, self.machine)
         self.stopping = False
+        self._paused_since = {}
         if self.world.random.random() < 0.5:  # a new checkpoint
             self._planned = self._committed = 0
         self.close()
@@ -262,6 +273,18 @@ class SimulatedSyphon:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
+    @property
+    def _control(self) -> ControlFile:
+        assert self._folder is not None
+        return ControlFile(self._folder / "control.json")
+
+    def set_control(self, change: Callable[[Control], Control]) -> None:
+        """Change the control file, as an operator does."""
+        control, now = self._control.update(change), self.world.scheduler.now
+        paused = (*control.paused_destinations, *((None,) if control.paused else ()))
+        self._paused_since = {path: self._paused_since.get(path, now) for path in paused}
+        self.world.trace(self.name, f"control: {' '.join(control.describe())}")
+
     def wake(self) -> None:
         if self.process.alive:
             self._main_task.wake()
@@ -301,8 +324,7 @@ class SimulatedSyphon:
         task = world.scheduler.current_task()
         assert self._folder is not None
         files = StatusFiles(self._folder)
-        control = ControlFile(self._folder / "control.json")
-        reader = backlog_stream_reader(self.options, files, control=control)
+        reader = backlog_stream_reader(self.options, files, control=self._control)
         once = self.plan.once
         world.trace(self.name, f"query started{' (once)' if once else ''}")
         try:
@@ -320,16 +342,33 @@ class SimulatedSyphon:
                     task.wait(TRIGGER_S)
                     continue
                 self._planned = end["batch"]
+                self._planned_at = world.scheduler.now
+                if self.is_paused(None):
+                    self.journal.violate("Y12", f"{self.name} is paused and plans a micro-batch")
                 self._run_batch(reader, files)
             if once:
                 self._check_drained(files)
         finally:
             if self.process.alive:
-                reader.stop()
-                if names := world.network.open_connections(self.process):
-                    self.journal.violate(
-                        "S14", f"the query of {self.name} has ended and keeps {', '.join(names)}"
-                    )
+                self._stop(reader)
+
+    def is_paused(self, path: str | None) -> bool:
+        """Return whether a path, or all (None), was paused before the last micro-batch was planned,
+        and still is."""
+        since = self._paused_since.get(path)
+        return since is not None and self._planned_at - since > PAUSE_S
+
+    def _stop(self, reader: Any) -> None:
+        """Stop the reader, and check that it has closed its connections. Polls of a namespace that
+        does not answer are left after a time."""
+        began = self.process.monotonic()
+        reader.stop()
+        if self.process.monotonic() - began >= STOP_S:
+            self.left_polls = True
+        elif names := self.world.network.open_connections(self.process):
+            self.journal.violate(
+                "S14", f"the query of {self.name} has ended and keeps {', '.join(names)}"
+            )
 
     def _check_drained(self, files: StatusFiles) -> None:
         status = files.reader.read()
