@@ -52,9 +52,8 @@ MUTANTS = {
     ),
     "send to the primary while draining": Mutant(
         "pairing/health.py",
-        "        if self.status in (PathStatus.HEALTHY, PathStatus.SUSPECT):\n"
-        "            return Route.PRIMARY\n",
-        "        if self.status is not PathStatus.FAILOVER:\n            return Route.PRIMARY\n",
+        "        return self.status in (PathStatus.HEALTHY, PathStatus.SUSPECT)\n",
+        "        return self.status is not PathStatus.FAILOVER\n",
     ),
     "let a message pass an older one of its session": Mutant(
         "syphon/session_order.py",
