@@ -52,8 +52,9 @@ MUTANTS = {
     ),
     "send to the primary while draining": Mutant(
         "pairing/health.py",
-        "        return self.status in (PathStatus.HEALTHY, PathStatus.SUSPECT)\n",
-        "        return self.status is not PathStatus.FAILOVER\n",
+        "        if self.status in (PathStatus.HEALTHY, PathStatus.SUSPECT):\n"
+        "            return Route.PRIMARY\n",
+        "        if self.status is not PathStatus.FAILOVER:\n            return Route.PRIMARY\n",
     ),
     "let a message pass an older one of its session": Mutant(
         "syphon/session_order.py",
@@ -355,7 +356,8 @@ MUTANTS = {
     ),
     "call the primary after an operation has waited for its turn": Mutant(
         "pairing/sender_base.py",
-        "            if not self.path.health.uses_primary:\n                raise FailedOver\n",
+        "            if self.path.health.route(self.pairing.now()) is not Route.PRIMARY:\n"
+        "                raise FailedOver\n",
         "",
     ),
     "send to the primary after a call has waited for its turn": Mutant(

@@ -133,14 +133,9 @@ class PathHealth:
 
     # Sends.
 
-    @property
-    def uses_primary(self) -> bool:
-        """True if messages are sent to the primary."""
-        return self.status in (PathStatus.HEALTHY, PathStatus.SUSPECT)
-
     def route(self, now: float) -> Route:
         """Return the target of a send."""
-        if self.uses_primary:
+        if self.status in (PathStatus.HEALTHY, PathStatus.SUSPECT):
             return Route.PRIMARY
         if self.hold_until is not None and now < self.hold_until:
             return Route.HOLD

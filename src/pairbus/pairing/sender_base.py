@@ -19,6 +19,7 @@ from pairbus.pairing.effects import (
     WaitForChange,
     check_time_left,
 )
+from pairbus.pairing.health import Route
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.payloads import Payloads, check_backlog_size, fits_directly, prepare
 from pairbus.pairing.sdk import LinkLimits, is_tracing_enabled, limits_of, link_limits
@@ -102,7 +103,7 @@ class SenderLinks:
         telemetry, if it sends something. Raises FailedOver."""
         with (yield AcquireLock(self.lock, timeout_s)) as left_s:
             self._check_not_closed()
-            if not self.path.health.uses_primary:
+            if self.path.health.route(self.pairing.now()) is not Route.PRIMARY:
                 raise FailedOver
             check_time_left(left_s, timeout_s)
             sender = self.begin_primary_call()
