@@ -348,7 +348,7 @@ class FaultInjector:
         return self._control(fault, lambda control: control.pause())
 
     def _syphon_pause_path(self, fault: Fault) -> Callable[[], None] | None:
-        path = f"queue{fault.number % 2}"
+        path = f"queue{fault.number % self._syphons[0].plan.paths}"
         return self._control(fault, lambda control: control.pause(path))
 
     def _syphon_limit(self, fault: Fault) -> Callable[[], None] | None:

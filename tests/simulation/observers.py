@@ -9,6 +9,7 @@ from pairbus.amqp.batch import BATCH_FORMAT, split_batch
 from pairbus.amqp.client import Management, PendingDelivery, Receiver
 from pairbus.spark.destination_sender import DestinationSender
 from pairbus.spark.messages import RestoredMessage
+from pairbus.syphon.live_control import LiveControl
 from tests.simulation.journal import Journal, id_of
 from tests.simulation.world import World
 
@@ -24,7 +25,7 @@ def observe_locks(journal: Journal, world: World) -> Callable[[], None]:
         if isinstance(result, PendingDelivery):
             now_ms = world.scheduler.process.wall() * 1000
             attempt = world.scheduler.current_task().context
-            if attempt.is_paused(sender._path):
+            if sender._path in attempt.paused_paths:
                 journal.violate("Y12", f"{sender._path} is paused and gets messages")
             for message in messages:
                 id = id_of(message.payload)
@@ -42,6 +43,24 @@ def observe_locks(journal: Journal, world: World) -> Callable[[], None]:
 
     def restore() -> None:
         DestinationSender._start = start  # type: ignore[method-assign]
+
+    return restore
+
+
+def observe_controls(world: World) -> Callable[[], None]:
+    """Note what planners of syphons have read last from their control files, until the returned
+    function is called."""
+    refresh = LiveControl.refresh
+
+    def observed(control: LiveControl) -> bool:
+        changed = refresh(control)
+        world.scheduler.process.__dict__["control"] = control._control
+        return changed
+
+    LiveControl.refresh = observed  # type: ignore[method-assign]
+
+    def restore() -> None:
+        LiveControl.refresh = refresh  # type: ignore[method-assign]
 
     return restore
 

@@ -22,7 +22,12 @@ from tests.simulation.journal import Journal, MessageRecord, Violation
 from tests.simulation.ledger_check import check_ledger, is_comparable
 from tests.simulation.memory_checks import MemoryChecks
 from tests.simulation.namespace import SimulatedNamespace, queue
-from tests.simulation.observers import observe_arrivals, observe_forwards, observe_locks
+from tests.simulation.observers import (
+    observe_arrivals,
+    observe_controls,
+    observe_forwards,
+    observe_locks,
+)
 from tests.simulation.plan import Plan
 from tests.simulation.rate_checks import observe_rates
 from tests.simulation.scheduler import Machine, SimulationError
@@ -345,6 +350,7 @@ def run_plan(plan: Plan, *, keep_trace: bool = False) -> Result:
             observe_forwards(simulation.journal, world),
             observe_locks(simulation.journal, world),
             observe_arrivals(simulation.journal),
+            observe_controls(world),
             observe_rates(simulation.journal, world),
             simulation.memory.observe(),
         ]

@@ -35,8 +35,6 @@ TRIGGER_S = 0.6
 """The time between two questions of Spark for new data."""
 PLAN_S = 0.05
 """The time that Spark needs to start a micro-batch."""
-PAUSE_S = 2.0
-"""The longest time until a pause is effective."""
 STOP_S = 10.0
 """The time for which the end of a query waits for its polls."""
 RESTART_S, ONCE_EVERY_S = 2.0, 10.0
@@ -137,7 +135,7 @@ class TaskAttempt:
         options = syphon.options
         pipe = Pipe(syphon.world)
         reader, sink = backlog_reader(options), copy(sink)
-        attempt = spark_globals.Attempt(number, syphon.settled_messages(), syphon.is_paused)
+        attempt = spark_globals.Attempt(number, syphon.settled_messages(), syphon.paused_paths)
         self.reading = Job(lambda: pipe.write(reader.read(partition)), attempt)
         self.writing = Job(lambda: sink.write(pipe.read()), attempt)
         self.workers = (syphon.worker("reader"), syphon.worker("writer"))
@@ -215,10 +213,8 @@ class SimulatedSyphon:
         self.batches = 0
         self.times_drained = 0
         self.stopping = False
-        self._paused_since: dict[str | None, float] = {}
-        """The times at which an operator has paused a path, or all (None)."""
-        self._planned_at = 0.0
-        """The time at which the last micro-batch was planned."""
+        self.paused_paths: tuple[str, ...] = ()
+        """The paths that were paused when the planner of the last micro-batch read its control."""
         self.process: Process
         self._left_since = left_since
         self.settled_messages = settled_messages
@@ -232,7 +228,6 @@ class SimulatedSyphon:
     def start(self) -> None:
         self.process = self.world.process(self.name, self.machine)
         self.stopping = False
-        self._paused_since = {}
         if self.world.random.random() < 0.5:  # a new checkpoint
             self._planned = self._committed = 0
         self.close()
@@ -280,9 +275,7 @@ class SimulatedSyphon:
 
     def set_control(self, change: Callable[[Control], Control]) -> None:
         """Change the control file, as an operator does."""
-        control, now = self._control.update(change), self.world.scheduler.now
-        paused = (*control.paused_destinations, *((None,) if control.paused else ()))
-        self._paused_since = {path: self._paused_since.get(path, now) for path in paused}
+        control = self._control.update(change)
         self.world.trace(self.name, f"control: {' '.join(control.describe())}")
 
     def wake(self) -> None:
@@ -342,8 +335,9 @@ class SimulatedSyphon:
                     task.wait(TRIGGER_S)
                     continue
                 self._planned = end["batch"]
-                self._planned_at = world.scheduler.now
-                if self.is_paused(None):
+                control: Control = self.process.__dict__["control"]
+                self.paused_paths = control.paused_destinations
+                if control.paused:
                     self.journal.violate("Y12", f"{self.name} is paused and plans a micro-batch")
                 self._run_batch(reader, files)
             if once:
@@ -351,12 +345,6 @@ class SimulatedSyphon:
         finally:
             if self.process.alive:
                 self._stop(reader)
-
-    def is_paused(self, path: str | None) -> bool:
-        """Return whether a path, or all (None), was paused before the last micro-batch was planned,
-        and still is."""
-        since = self._paused_since.get(path)
-        return since is not None and self._planned_at - since > PAUSE_S
 
     def _stop(self, reader: Any) -> None:
         """Stop the reader, and check that it has closed its connections. Polls of a namespace that

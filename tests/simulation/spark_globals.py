@@ -42,14 +42,12 @@ class PerProcess(Generic[T]):
 class Attempt:
     """In the place of the TaskContext of a running task."""
 
-    def __init__(
-        self, number: int, settled: frozenset[str], is_paused: Callable[[str], bool]
-    ) -> None:
-        """`settled` are the messages that were not in the backlog any more when it began.
-        `is_paused` returns whether a destination is to get no messages."""
+    def __init__(self, number: int, settled: frozenset[str], paused_paths: tuple[str, ...]) -> None:
+        """`settled` are the messages that were not in the backlog any more when it began,
+        `paused_paths` the destinations that are to get no messages."""
         self._number = number
         self.settled = settled
-        self.is_paused = is_paused
+        self.paused_paths = paused_paths
 
     def attemptNumber(self) -> int:  # noqa: N802
         return self._number
