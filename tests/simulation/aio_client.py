@@ -18,6 +18,7 @@ class BlockingClient:
         self._loop = loop
         self._client = loop.call(create)
         self._pairing = self._client._pairing
+        self._open_links = self._client._open_links
 
     def get_queue_sender(self, path: str) -> "BlockingSender":
         return BlockingSender(self._loop, self._client.get_queue_sender(path))

@@ -91,8 +91,6 @@ class Application:
         self.is_closing = False
         """The process closes its client, and starts again then."""
         self.secondary: SdkClient | None = None
-        self.links_used: set[SdkSender] = set()
-        """The links to the backlog on which the process has sent messages."""
         self._checks: PathChecks
 
     @property
@@ -108,7 +106,6 @@ class Application:
         if self.plan.shares_senders:
             self._senders = self._senders[:1] * self.plan.callers
         self.is_closing = False
-        self.links_used.clear()
         self._ids.clear()
         self._checks = PathChecks(self.plan, self.journal, process.monotonic, lambda: self.frozen_s)
         process.spawn(self._main)
@@ -177,6 +174,12 @@ class Application:
 
     # What the pairing does.
 
+    @property
+    def backlog_links(self) -> int:
+        """The number of links to the backlog that calls have opened and keep."""
+        links = () if self.paired is None else self.paired._open_links
+        return sum(len(each._backlog) for each in links)
+
     def statuses(self) -> dict[str, PathStatus]:
         if self.paired is None:
             return {}
@@ -238,7 +241,6 @@ class Application:
         ids = [id_of(payload) for payload in payloads]
         if event == "accepted" and host == "secondary":
             self._checks.queue_accepted(sender.path)
-            self.links_used.add(sender)
         elif event == "accepted" and any(id in self.journal.messages for id in ids):
             self._checks.primary_accepted(sender.path)
         for id in ids:

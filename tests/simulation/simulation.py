@@ -228,11 +228,11 @@ class Simulation:
 
     def _check_connections(self) -> None:
         """Check that senders have closed the connections that they do not need: each has one to the
-        primary, and those to the backlog over which it has sent."""
+        primary, and those to the backlog that calls have opened."""
         for application in self.applications:
             limits = {
                 "primary": self.plan.callers * self.plan.paths,
-                "secondary": len(application.links_used),
+                "secondary": application.backlog_links,
             }
             counts = Counter(
                 connection.server.process.name
