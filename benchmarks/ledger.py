@@ -25,7 +25,7 @@ from benchmarks.sender_cost import (
     sender_process,
 )
 from pairbus.pairing import sdk_transfers
-from pairbus.pairing.sender_base import SenderLinks
+from pairbus.pairing.sender_links import SenderLinks
 from pairbus.usage.ledger import Ledger
 
 WITHOUT = "without a ledger"

@@ -45,7 +45,7 @@ from benchmarks.sender_cost import (
     send_singles,
     sender_process,
 )
-from pairbus.pairing.sender_base import SenderLinks
+from pairbus.pairing.sender_links import SenderLinks
 from pairbus.telemetry.metrics import DURATION_BUCKETS, OPERATION_DURATION
 from pairbus.telemetry.senders import SEND, ServerAddress, send_attributes
 

@@ -350,12 +350,12 @@ MUTANTS = {
         "        _ = changed\n",
     ),
     "use the sender of a cancelled call again": Mutant(
-        "pairing/sender_base.py",
+        "pairing/sender_links.py",
         "_INTERRUPTIONS = (CallTimedOut, asyncio.CancelledError, ",
         "_INTERRUPTIONS = (CallTimedOut, ",
     ),
     "call the primary after an operation has waited for its turn": Mutant(
-        "pairing/sender_base.py",
+        "pairing/sender_links.py",
         "            if self.path.health.route(self.pairing.now()) is not Route.PRIMARY:\n"
         "                raise FailedOver\n",
         "",
@@ -372,7 +372,7 @@ MUTANTS = {
         "        if (threads := self._threads - {threading.current_thread()}) and monotonic()",
     ),
     "close while a call probes the primary": Mutant(
-        "pairing/sender_base.py",
+        "pairing/sender_links.py",
         "        yield WaitForChange(lambda: self._probes == 0, CLOSE_TIMEOUT_S)\n",
         "",
     ),

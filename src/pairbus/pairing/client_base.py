@@ -28,7 +28,7 @@ from pairbus.pairing.metrics import PairingMetrics
 from pairbus.pairing.plan import PairingPlan
 from pairbus.pairing.recovery import recover
 from pairbus.pairing.secondary_probe import probe_secondary
-from pairbus.pairing.sender_base import SenderLinks, close_links
+from pairbus.pairing.sender_links import SenderLinks, close_links
 from pairbus.pairing.snapshots import PairingStatus
 from pairbus.pairing.standby_links import open_standby_links
 from pairbus.pairing.state import PairingState, PathState

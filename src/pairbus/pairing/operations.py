@@ -28,7 +28,8 @@ from pairbus.pairing.payloads import (
 )
 from pairbus.pairing.recovery import ping
 from pairbus.pairing.sdk_transfers import may_have_arrived
-from pairbus.pairing.sender_base import FailedOver, SenderCall
+from pairbus.pairing.sender_base import SenderCall
+from pairbus.pairing.sender_links import FailedOver
 from pairbus.pairing.state import Hold
 from pairbus.pairing.usage import ManagementUsage
 from pairbus.telemetry.senders import CANCEL, SCHEDULE, SEND

@@ -9,7 +9,7 @@ from pairbus.pairing.effects import CallSdk, CloseAll, Discard, Operation, WaitF
 from pairbus.pairing.health import HealthTask
 from pairbus.pairing.link_factory import LinkFactory
 from pairbus.pairing.ping import make_ping
-from pairbus.pairing.sender_base import SenderLinks
+from pairbus.pairing.sender_links import SenderLinks
 from pairbus.pairing.standby_links import close_standby_links
 from pairbus.pairing.state import PairingState, PathState
 from pairbus.usage.operations import Purpose

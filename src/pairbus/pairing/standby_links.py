@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pairbus.events import PathStatus
 from pairbus.pairing.effects import CallSdk, CloseAll, Discard, Operation
 from pairbus.pairing.sdk import link_limits
-from pairbus.pairing.sender_base import SenderLinks
+from pairbus.pairing.sender_links import SenderLinks
 from pairbus.pairing.state import PairingState, PathState
 
 OPEN_TIMEOUT_S = 10.0

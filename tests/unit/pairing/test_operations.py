@@ -62,7 +62,8 @@ from pairbus.pairing.sdk import encode, members
 from pairbus.pairing.sdk_payloads import EncodedBatch
 from pairbus.pairing.secondary_probe import probe_secondary
 from pairbus.pairing.sender import PairedSender
-from pairbus.pairing.sender_base import SenderCall, SenderLinks
+from pairbus.pairing.sender_base import SenderCall
+from pairbus.pairing.sender_links import SenderLinks
 from pairbus.pairing.state import PairingState
 from pairbus.servicebus.application_properties import PATH_ALIAS, SCHEDULE_ALIAS, SESSION_ALIAS
 
