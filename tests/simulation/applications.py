@@ -102,9 +102,10 @@ class Application:
         self._starts += 1
         process = self.process = self.world.process(f"sender{self.number}", self.machine)
         self._active = self.plan.callers
-        self._senders = [{} for _ in range(self.plan.callers)]
+        senders: list[dict[str, Any]] = [{} for _ in range(self.plan.callers)]
         if self.plan.shares_senders:
-            self._senders = self._senders[:1] * self.plan.callers
+            senders = [senders[caller - caller % 2] for caller in range(self.plan.callers)]
+        self._senders = senders
         self.is_closing = False
         self._ids.clear()
         self._checks = PathChecks(self.plan, self.journal, process.monotonic, lambda: self.frozen_s)

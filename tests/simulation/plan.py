@@ -83,7 +83,7 @@ class Plan:
     asynchronous: bool = False
     """Applications use `pairbus.aio`."""
     shares_senders: bool = False
-    """The callers of a process share a sender for each path. Their calls take turns."""
+    """Two callers of a process at a time share a sender for each path. Their calls take turns."""
 
     @property
     def messages(self) -> int:
