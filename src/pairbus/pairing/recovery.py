@@ -91,6 +91,8 @@ def peek_backlog(
     peek_round = peeks.begin_round(start)
     timeout_s = min(PING_TIMEOUT_S, pairing.operation_timeout_s)
     while (request := peek_round.next_peek()) is not None:
+        if pairing.primary.down:
+            return
         queue, number = request
         if queue not in receivers:
             receivers[queue] = factory.backlog_receiver(queue)
