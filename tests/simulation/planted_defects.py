@@ -376,6 +376,11 @@ MUTANTS = {
         "        yield WaitForChange(lambda: self._probes == 0, CLOSE_TIMEOUT_S)\n",
         "",
     ),
+    "peek at all backlog queues before closing": Mutant(
+        "pairing/recovery.py",
+        "        if pairing.primary.down:\n            return\n        queue, number = request\n",
+        "        queue, number = request\n",
+    ),
     "close an asynchronous client without waiting for background operations": Mutant(
         "pairing/aio/driver.py",
         "        while tasks := self._tasks - {asyncio.current_task()}:\n",
