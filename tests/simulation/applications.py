@@ -115,7 +115,7 @@ class Application:
         self.world.kill(self.process, silent=silent)
         self.paired = self.secondary = None
 
-    def restart(self, paired: "PairedClient | BlockingClient") -> None:
+    def restart(self, paired: PairedClient | BlockingClient) -> None:
         """Close the client, end the process, and start it again, as for a new version."""
         process = self.process
         self.is_closing = True
@@ -378,10 +378,15 @@ class Application:
                 "S5", f"{record.id} was reported as not sent after a transfer without an answer"
             )
 
+    def active_s(self, began: float, frozen_s: float) -> float:
+        """Return the time since `began`, without that for which the process was frozen. `frozen_s`
+        is the time for which it had been frozen before."""
+        return self.process.monotonic() - began - (self.frozen_s - frozen_s)
+
     def _check_cancelled(self, began: float, frozen_s: float, send: PlannedSend) -> None:
         """Check that a call that was cancelled ends soon."""
         assert send.cancel_after_s is not None
-        took_s = self.process.monotonic() - began - (self.frozen_s - frozen_s)
+        took_s = self.active_s(began, frozen_s)
         if took_s > send.cancel_after_s + TOLERANCE_S:
             self.journal.violate(
                 "S2a",
@@ -390,7 +395,7 @@ class Application:
             )
 
     def _check_duration(self, began: float, frozen_s: float, send: PlannedSend) -> None:
-        took_s = self.process.monotonic() - began - (self.frozen_s - frozen_s)
+        took_s = self.active_s(began, frozen_s)
         timeout_s = self.plan.operation_timeout_s if send.timeout_s is None else send.timeout_s
         limit_s = timeout_s + TOLERANCE_S
         if took_s > limit_s:

@@ -19,7 +19,7 @@ def check_close(application: "Application", paired: PairedClient | BlockingClien
     process, violate = application.process, application.journal.violate
     began, frozen_s = process.monotonic(), application.frozen_s
     paired.close()
-    took_s = process.monotonic() - began - (application.frozen_s - frozen_s)
+    took_s = application.active_s(began, frozen_s)
     application.world.trace(process.name, f"closed in {took_s:.3f} s")
     plan = application.plan
     timeouts = [send.timeout_s for send in plan.sends if send.timeout_s is not None]
