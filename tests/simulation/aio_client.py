@@ -1,5 +1,6 @@
 """A paired client of `pairbus.aio` for the callers of an application, which are threads."""
 
+from datetime import datetime
 from typing import Any
 
 from pairbus.pairing.aio.client import PairedClient
@@ -40,3 +41,19 @@ class BlockingSender:
         self._loop.call(
             lambda: self._sender.send_messages(message, timeout=timeout), cancel_after_s
         )
+
+    def schedule_messages(
+        self,
+        messages: Any,
+        schedule_time_utc: datetime,
+        *,
+        timeout: float | None,
+        cancel_after_s: float | None = None,
+    ) -> Any:
+        return self._loop.call(
+            lambda: self._sender.schedule_messages(messages, schedule_time_utc, timeout=timeout),
+            cancel_after_s,
+        )
+
+    def cancel_scheduled_messages(self, numbers: Any, *, timeout: float | None) -> None:
+        self._loop.call(lambda: self._sender.cancel_scheduled_messages(numbers, timeout=timeout))

@@ -5,6 +5,7 @@ A call runs in a simulated thread. A call that is cancelled ends there as well, 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -109,11 +110,23 @@ class AsyncSdkSender(SdkSender):
     ) -> Awaitable[None]:
         return self._carry_out(self._sending(message, operation, timeout))
 
-    async def _carry_out(self, call: Callable[[], None]) -> None:
+    def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None, **_: Any
+    ) -> Any:
+        return self._carry_out(self._scheduling(messages, schedule_time_utc, timeout))
+
+    def cancel_scheduled_messages(
+        self, numbers: list[int], *, timeout: float | None, **_: Any
+    ) -> Any:
+        return self._carry_out(
+            self._requesting([], lambda requests: requests.cancel(numbers, timeout_s=timeout))
+        )
+
+    async def _carry_out(self, call: Callable[[], T]) -> T:
         """Make a call. The SDK reads answers in the task of its caller, so one that is cancelled
         sees none."""
         try:
-            await _in_thread(self, call)
+            return await _in_thread(self, call)
         except asyncio.CancelledError:
             self._answers.clear()
             raise

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -10,7 +10,13 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus.amqp.batch import batch_envelope, make_batch
 from pairbus.amqp.client import ClientOptions
-from pairbus.errors import MessageTooLargeForBacklog, SenderInUse, SendOutcome, SendUnavailable
+from pairbus.errors import (
+    CannotCancel,
+    MessageTooLargeForBacklog,
+    SenderInUse,
+    SendOutcome,
+    SendUnavailable,
+)
 from pairbus.events import BacklogQueuePulled, Event, PathStatus, StateChanged
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.client import PairedClient
@@ -285,30 +291,43 @@ class Application:
         session = None if send.session is None else f"{send.session}-{self._starts}"
         records = {}
         self._ids.update(send.ids)
+        enqueue_at = scheduled_ms = None
+        if send.schedule_s is not None:
+            scheduled_ms = int((process.wall() + send.schedule_s) * 1000)
+            enqueue_at = datetime.fromtimestamp(scheduled_ms / 1000, UTC)
         for id in send.ids:
             records[id] = journal.messages[id] = MessageRecord(
-                id, send.path, session, process.name, journal.next_event()
+                id,
+                send.path,
+                session,
+                process.name,
+                journal.next_event(),
+                scheduled_ms=scheduled_ms,
             )
         first_at = self.world.scheduler.now
         gives_up = send.is_refused or int(send.ids[0][1:]) % 5 == 0
         tries = 0
         while records:
             messages = [message_of(id, session) for id in records]
+            if enqueue_at is not None and not send.calls_schedule:
+                for each in messages:
+                    each.scheduled_enqueue_time_utc = enqueue_at
             if send.fills_batch and len(messages) > 1:
                 _fill_batch(messages)
             for record in records.values():
                 record.unanswered_before = record.unanswered
             began, frozen_s = process.monotonic(), self.frozen_s
             self.world.trace(process.name, f"calls send {' '.join(records)} {send.path} {session}")
-            options: dict[str, Any] = {}
+            options: dict[str, Any] = {"timeout": send.timeout_s}
             if send.cancel_after_s is not None and tries == 0:
                 options["cancel_after_s"] = send.cancel_after_s
+            numbers: list[int | None] = []
+            message = messages if len(messages) > 1 else messages[0]
             try:
-                sender.send_messages(
-                    messages if len(messages) > 1 else messages[0],
-                    timeout=send.timeout_s,
-                    **options,
-                )
+                if send.calls_schedule:
+                    numbers = sender.schedule_messages(message, enqueue_at, **options)
+                else:
+                    sender.send_messages(message, **options)
             except ProcessKilled:
                 for record in records.values():
                     record.unknown += 1
@@ -331,13 +350,45 @@ class Application:
                     self._checks.check_rotation(self.paired)
                 self.world.trace(process.name, f"acknowledged {' '.join(records)}")
                 self._sent_at = self.world.scheduler.now
-                self._acknowledge(list(records.values()), records)
+                acknowledged = list(records.values())
+                self._acknowledge(acknowledged, records)
+                if send.revoke_after_s is not None:
+                    self.world.scheduler.current_task().wait(send.revoke_after_s)
+                    self._revoke(sender, send, numbers, acknowledged)
             tries += 1
             if not records or gives_up or tries > MAX_TRIES or self.is_closing:
                 break
             self.world.scheduler.current_task().wait(1.0 + self.world.random.random())
         if records and not gives_up and not self.is_closing:
             journal.violate("liveness", f"{' '.join(records)} could not be sent in {tries} calls")
+
+    def _revoke(
+        self,
+        sender: Any,
+        send: PlannedSend,
+        numbers: list[int | None],
+        records: list[MessageRecord],
+    ) -> None:
+        """Cancel scheduled messages."""
+        ids = " ".join(send.ids)
+        self.world.trace(self.process.name, f"cancels {ids}")
+        is_stored = None in numbers
+        for record in records:
+            record.may_be_revoked = not is_stored
+        began, frozen_s = self.process.monotonic(), self.frozen_s
+        try:
+            sender.cancel_scheduled_messages(numbers, timeout=send.timeout_s)
+        except CannotCancel:
+            if not is_stored:
+                self.journal.violate("S10", f"{ids} cannot be cancelled, and has a sequence number")
+        except Exception as exc:  # noqa: BLE001  an application handles any error
+            self._check_duration(began, frozen_s, send)
+            self.world.trace(self.process.name, f"could not cancel {ids}: {_short(exc)}")
+        else:
+            self._check_duration(began, frozen_s, send)
+            self.world.trace(self.process.name, f"has cancelled {ids}")
+            for record in records:
+                record.is_revoked = True
 
     def _check_live(self, first_at: float) -> None:
         """Check that calls get through beside a drain. `first_at` is the time of the first call for

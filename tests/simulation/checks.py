@@ -23,6 +23,8 @@ class StoredCopy:
     enqueued_ms: int
     reason: str | None = None
     """The reason of a dead letter."""
+    due_ms: int | None = None
+    """The time at which a scheduled message becomes active; None if it is active."""
 
 
 def contents(
@@ -34,7 +36,12 @@ def contents(
         return []
     message_queue = entity.dead_letters if dead_letters else entity.queue
     return [
-        StoredCopy(**_parse(stored.rest), sequence=stored.sequence, enqueued_ms=stored.enqueued_ms)
+        StoredCopy(
+            **_parse(stored.rest),
+            sequence=stored.sequence,
+            enqueued_ms=stored.enqueued_ms,
+            due_ms=stored.due_ms,
+        )
         for stored in namespace.runtime.store.messages.all_after(message_queue.id, 0, 100_000)
     ]
 
@@ -94,7 +101,7 @@ def _check_message(
     stored: list[StoredCopy],
 ) -> None:
     id = record.id
-    if record.acknowledged is not None and not delivered and not stored:
+    if record.acknowledged is not None and not (delivered or stored or record.may_be_revoked):
         journal.violate("X1", f"{id} was acknowledged and is lost")
     if (delivered or stored) and record.not_sent and not (record.acknowledged or record.unknown):
         journal.violate("S5", f"{id} was reported as not sent, and was sent")
@@ -105,7 +112,11 @@ def _check_message(
             journal.violate("S6", f"{id} has another body: {copy.body!r}")
         if copy.session != record.session:
             journal.violate("S6", f"{id} has session {copy.session}, not {record.session}")
+        if record.scheduled_ms is not None:
+            _check_schedule(journal, record.scheduled_ms, copy)
     copies = len(delivered) + len(stored)
+    if record.is_revoked and copies >= record.transfers + max(0, journal.forwards.get(id, 0) - 1):
+        journal.violate("S10", f"{id} was cancelled, and has {copies} copies")
     if copies < 2:
         return
     if plan.duplicate_detection and len(delivered) > 1:
@@ -119,11 +130,24 @@ def _check_message(
         journal.violate("X2", f"{id} has {copies} copies without any fault")
 
 
+def _check_schedule(journal: Journal, scheduled_ms: int, copy: StoredCopy) -> None:
+    """Check that a message is delivered at the time for which it was scheduled. The SDK rounds."""
+    if copy.due_ms is None:
+        if copy.enqueued_ms < scheduled_ms - 1:
+            early_s = (scheduled_ms - copy.enqueued_ms) / 1000
+            journal.violate("S10", f"{copy.id} was delivered {early_s:.3f} s too early")
+    elif abs(copy.due_ms - scheduled_ms) > 1:
+        late_s = (copy.due_ms - scheduled_ms) / 1000
+        journal.violate("S10", f"{copy.id} is due {late_s:.3f} s after the time of its schedule")
+
+
 def _check_order(journal: Journal, delivered: dict[str, list[tuple[str, StoredCopy]]]) -> None:
     """Check that the first copies of each session are in the order in which they were sent."""
     sessions: dict[tuple[str, str], list[MessageRecord]] = defaultdict(list)
     for record in journal.messages.values():
-        if record.session is not None and record.acknowledged is not None and delivered[record.id]:
+        if record.session is None or record.scheduled_ms is not None:
+            continue  # a schedule decides when a message is delivered
+        if record.acknowledged is not None and delivered[record.id]:
             sessions[record.path, record.session].append(record)
     for (path, session), records in sessions.items():
         records.sort(key=lambda record: record.begun)

@@ -32,6 +32,12 @@ class MessageRecord:
     """Transfers that a namespace rejected."""
     unanswered_by_backlog: int = 0
     """Transfers to the backlog without an answer."""
+    scheduled_ms: int | None = None
+    """The time for which it is scheduled."""
+    is_revoked: bool = False
+    """The namespace confirmed that a scheduled message was cancelled."""
+    may_be_revoked: bool = False
+    """The application has tried to cancel a scheduled message."""
     unanswered_before: int = 0
     """Transfers without an answer, when the current call began."""
 

@@ -13,7 +13,11 @@ LOSES_RECORDS = ("kill", "task-twice", "crash", "uneven", "disk", "stale-peek")
 """Parts of the names of faults after which records or counts may be missing: a killed process
 loses what it did not write, a killed namespace counts no receive that it had begun, and a stale
 peek shows less than it costs."""
-KINDS = ("send", "receive", "complete", "abandon", "dead-letter", "renew", "peek")
+KINDS = {
+    "primary": ("send", "schedule", "cancel"),
+    "secondary": ("send", "receive", "complete", "abandon", "dead-letter", "renew", "peek"),
+}
+"""The operations of pairings and syphons. Others receive from the primary."""
 
 
 def is_comparable(plan: Plan) -> bool:
@@ -51,7 +55,7 @@ def check_ledger(
         for (_, kind), reading in namespace.runtime.meter.readings().items():
             metered[kind] += reading.operations
             messages[kind] += reading.messages
-        for kind in KINDS if namespace is secondary else ("send",):
+        for kind in KINDS[namespace.name]:
             key = namespace.name, kind
             lost = 0
             if kind in ("receive", "peek"):

@@ -23,7 +23,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSend:
-    """One call of `send_messages` by an application."""
+    """One call of `send_messages` or `schedule_messages` by an application."""
 
     at: float
     process: int
@@ -39,6 +39,12 @@ class PlannedSend:
     """The timeout of the call; None: that of the pairing."""
     cancel_after_s: float | None = None
     """The time after which an asynchronous application cancels the first call for the messages."""
+    schedule_s: float | None = None
+    """The messages are scheduled for so long after the first call."""
+    calls_schedule: bool = False
+    """They are scheduled by `schedule_messages`, and not by their property."""
+    revoke_after_s: float | None = None
+    """They are cancelled by `cancel_scheduled_messages` so long after that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -401,4 +401,24 @@ MUTANTS = {
         "            paused=self._control.paused_destinations,\n",
         "            paused=frozenset(),\n",
     ),
+    "store messages without the time that they are scheduled for": Mutant(
+        "pairing/operations.py",
+        "store(call, payloads, enqueue_at, error)",
+        "store(call, payloads, None, error)",
+    ),
+    "restore messages without the time that they are scheduled for": Mutant(
+        "transfer.py",
+        "        if scheduled is not None:\n            count, entries",
+        "        if False:\n            count, entries",
+    ),
+    "forget that a message may have been scheduled": Mutant(
+        "pairing/operations.py",
+        "store(call, payloads, enqueue_at, error)",
+        "store(call, payloads, enqueue_at, None)",
+    ),
+    "take scheduled messages of a path in failover for cancelled": Mutant(
+        "pairing/operations.py",
+        "        yield from ()\n        raise SendUnavailable(\n",
+        "        yield from ()\n        return\n        raise SendUnavailable(\n",
+    ),
 }

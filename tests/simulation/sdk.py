@@ -8,8 +8,9 @@ tables of docs/reference/failures.md. Messages, batches and exceptions are those
 """
 
 from collections.abc import Callable
+from copy import copy
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from azure.servicebus import ServiceBusMessageBatch, TransportType
 from azure.servicebus import exceptions as sdk
@@ -19,24 +20,22 @@ from pairbus.amqp.client import Client, ClientOptions, Management, Sender
 from pairbus.amqp.sections import Message
 from pairbus.errors import (
     AmqpError,
-    Busy,
     ConnectionLost,
-    EntityDisabled,
-    EntityNotFound,
     LinkLost,
     MessageTooLarge,
-    NotAuthorized,
     OperationTimeout,
-    QuotaExceeded,
     StateError,
 )
 from pairbus.pairing.sdk import DATA_SECTION, CallInterrupted, encode, raw_message
 from pairbus.pairing.sdk_payloads import EncodedMessage
 from pairbus.pairing.sdk_transfers import LinkDeliverySettleReason
-from pairbus.servicebus import annotations, conditions
+from pairbus.servicebus import annotations
 from pairbus.servicebus.limits import MAX_MESSAGE_SIZE_STANDARD
 from pairbus.servicebus.ping import PING_CONTENT_TYPE
 from tests.simulation.scheduler import Process
+from tests.simulation.sdk_errors import opening_error, request_error, sending_error
+
+T = TypeVar("T")
 
 FOREVER_S = 1_000_000.0
 BACKOFF_S, MAX_BACKOFF_S = 0.8, 120.0
@@ -143,6 +142,7 @@ class SdkSender(_Link):
     def __init__(self, client: SdkClient, path: str) -> None:
         super().__init__(client, path)
         self._sender = Sender(self.client, path)
+        self._management: Management | None = None
         self._max_message_size_on_link = 0
         self.pairbus_transfers: list[TransferRecord] = []
         self.pairbus_abandoned = False
@@ -172,6 +172,34 @@ class SdkSender(_Link):
         if not delivery.is_ping:
             self._sdk_client.on_call(self)
         return lambda: self._retry(lambda: attempt(delivery, timeout))
+
+    def schedule_messages(
+        self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None, **_: Any
+    ) -> Any:
+        return self._scheduling(messages, schedule_time_utc, timeout)()
+
+    def cancel_scheduled_messages(
+        self, numbers: list[int], *, timeout: float | None, **_: Any
+    ) -> Any:
+        return self._requesting([], lambda requests: requests.cancel(numbers, timeout_s=timeout))()
+
+    def _scheduling(
+        self, messages: Any, enqueue_at: datetime, timeout: float | None
+    ) -> Callable[[], list[int]]:
+        """Report a call that schedules messages, and return the function that carries it out."""
+        several = messages if isinstance(messages, list) else [messages]
+        payloads = [_encode_scheduled(message, enqueue_at) for message in several]
+        return self._requesting(
+            payloads, lambda requests: requests.schedule(payloads, timeout_s=timeout)
+        )
+
+    def _requesting(
+        self, payloads: list[bytes], request: Callable[[Management], T]
+    ) -> Callable[[], T]:
+        """Report a call that makes a management request, and return the function that carries it
+        out."""
+        self._sdk_client.on_call(self)
+        return lambda: self._retry(lambda: self._request(payloads, request))
 
     # The private names that `send_payloads` uses.
 
@@ -210,13 +238,9 @@ class SdkSender(_Link):
             raise sdk.MessageSizeExceededError(message=str(exc)) from exc
         except AmqpError as exc:  # the link was lost while the sender waited for credit
             raise sending_error(exc, rejected=False) from exc
-        record = TransferRecord()
-        self.pairbus_transfers.append(record)
-        if self.pairbus_abandoned:
-            raise CallInterrupted("the call was abandoned, because it took too long")
+        record = self._begin_transfer(payloads)
         if self.pairbus_sizes is not None:
             self.pairbus_sizes.append(list(map(len, payloads)))
-        self._report(payloads, "sends")
         try:
             self._sender.wait([pending], timeout_s=FOREVER_S if timeout is None else timeout)
         except AmqpError as exc:
@@ -231,6 +255,37 @@ class SdkSender(_Link):
             self.process.scheduler.current_task().wait(None)  # released: the SDK never returns
         raise sending_error(error, rejected=pending.rejected) from error
 
+    def _request(self, payloads: list[bytes], request: Callable[[Management], T]) -> T:
+        self._open()
+        management = self._management = self._management or Management(self.client, self.path)
+        link: Any = management._requests._sender
+        records: list[TransferRecord] = []
+
+        def enqueue(*arguments: Any) -> Any:
+            pending = Sender.enqueue(link, *arguments)
+            records.append(self._begin_transfer(payloads))
+            return pending
+
+        link.enqueue = enqueue
+        try:
+            result = request(management)
+        except AmqpError as exc:
+            answered = not isinstance(exc, ConnectionLost | LinkLost | OperationTimeout)
+            if records and answered:
+                self._answered(records[0], payloads, "rejected")
+            raise request_error(exc, transferred=bool(records), answered=answered) from exc
+        self._answered(records[0], payloads, "accepted")
+        return result
+
+    def _begin_transfer(self, payloads: list[bytes]) -> TransferRecord:
+        """Record a transfer that is about to begin."""
+        record = TransferRecord()
+        self.pairbus_transfers.append(record)
+        if self.pairbus_abandoned:
+            raise CallInterrupted("the call was abandoned, because it took too long")
+        self._report(payloads, "sends")
+        return record
+
     def _answered(self, record: TransferRecord, payloads: list[bytes], event: str) -> None:
         record.reason = ANSWERED
         self._report(payloads, event)
@@ -239,12 +294,11 @@ class SdkSender(_Link):
         for hook in self._sdk_client.hooks:
             hook(self, payloads, event)
 
-    def _retry(self, attempt: Callable[[], None]) -> None:
+    def _retry(self, attempt: Callable[[], T]) -> T:
         retries = 0
         while True:
             try:
-                attempt()
-                return
+                return attempt()
             except sdk.ServiceBusError as exc:
                 if isinstance(exc, CallInterrupted) or not exc._retryable:
                     raise
@@ -262,6 +316,7 @@ class SdkSender(_Link):
         self._running = False
         self.client = Client(self._sdk_client.options)
         self._sender = Sender(self.client, self.path)
+        self._management = None
 
 
 class EncodedDelivery(NamedTuple):
@@ -296,50 +351,17 @@ def _delivery_of(message: Any) -> EncodedDelivery:
     return EncodedDelivery([payload], payload, is_ping=is_ping)
 
 
+def _encode_scheduled(message: Any, enqueue_at: datetime) -> bytes:
+    """Return a message as the SDK encodes it to be scheduled."""
+    twin = copy(message)
+    twin._raw_amqp_message = raw = copy(message.raw_amqp_message)
+    raw.annotations = dict(raw.annotations or {})
+    twin.scheduled_enqueue_time_utc = enqueue_at
+    return encode(twin)
+
+
 def _batch_of(members: list[bytes]) -> EncodedDelivery:
     return EncodedDelivery(members, make_batch(members, batch_envelope(members[0])), BATCH_FORMAT)
-
-
-def opening_error(error: AmqpError) -> sdk.ServiceBusError:
-    """Return the exception of the SDK for a link that could not be opened."""
-    text, condition = str(error), error.condition
-    if isinstance(error, OperationTimeout | ConnectionLost):
-        return sdk.ServiceBusConnectionError(message=text, condition=conditions.SDK_SOCKET_ERROR)
-    if isinstance(error, EntityNotFound):
-        return sdk.MessagingEntityNotFoundError(message=text, condition=condition)
-    return _by_condition(error)
-
-
-def sending_error(error: AmqpError, *, rejected: bool) -> sdk.ServiceBusError:
-    """Return the exception of the SDK for a send that failed."""
-    if isinstance(error, OperationTimeout):
-        return sdk.OperationTimeoutError(message=str(error))
-    if not rejected:
-        return sdk.ServiceBusConnectionError(
-            message=str(error), condition=conditions.SDK_UNKNOWN_ERROR
-        )
-    return _by_condition(error)
-
-
-def _by_condition(error: AmqpError) -> sdk.ServiceBusError:
-    text, condition = str(error), error.condition
-    classes: tuple[tuple[type[AmqpError], Any], ...] = (
-        (Busy, sdk.ServiceBusServerBusyError),
-        (EntityDisabled, sdk.MessagingEntityDisabledError),
-        (NotAuthorized, sdk.ServiceBusAuthorizationError),
-        (QuotaExceeded, sdk.ServiceBusQuotaExceededError),
-        (MessageTooLarge, sdk.MessageSizeExceededError),
-        (EntityNotFound, sdk.MessagingEntityNotFoundError),
-        (LinkLost, sdk.ServiceBusConnectionError),
-        (OperationTimeout, sdk.OperationTimeoutError),
-    )
-    for kind, exception in classes:
-        if isinstance(error, kind):
-            result: sdk.ServiceBusError = exception(message=text, condition=condition)
-            return result
-    # A plain error, as for `amqp:internal-error`, which the SDK tries again.
-    retryable = condition == conditions.INTERNAL_ERROR
-    return sdk.ServiceBusError(text, condition=condition, retryable=retryable)
 
 
 class PeekedMessage:

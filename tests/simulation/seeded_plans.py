@@ -33,6 +33,10 @@ FOCUS_WEIGHTS = {
 }
 """How often plans concentrate on a subject. Those for credits take ten times as long as others."""
 ASYNCHRONOUS_SHARE = 0.3
+SCHEDULING_SHARE = 0.3
+SCHEDULES_S = (-1.0, 3.0, 10.0, 60.0, 600.0)
+"""The longest times for which messages are scheduled. Some are over when the call is made."""
+REVOKE_AFTER_S = (0.0, 2.0, 10.0)
 CANCEL_AFTER_S = (0.01, 0.1, 1.0, 10.0)
 """The longest times after which calls are cancelled."""
 
@@ -81,7 +85,28 @@ def make_plan(seed: int) -> Plan:
     else:
         plan = focus(plan, random, size)
     plan = replace(plan, shares_senders=plan.callers > 1 and random.random() < 0.3)
-    return _asynchronous(plan, random) if random.random() < ASYNCHRONOUS_SHARE else plan
+    if random.random() < ASYNCHRONOUS_SHARE:
+        plan = _asynchronous(plan, random)
+    return _scheduling(plan, random) if random.random() < SCHEDULING_SHARE else plan
+
+
+def _scheduling(plan: Plan, random: Random) -> Plan:
+    """Return the plan with some messages that are scheduled, of which some are cancelled."""
+    share, revoked_share = random.choice((0.1, 0.3, 0.8)), random.choice((0.0, 0.3))
+    sends = []
+    for send in plan.sends:
+        if not send.is_refused and not send.fills_batch and random.random() < share:
+            calls = random.random() < 0.7
+            send = replace(
+                send,
+                schedule_s=random.choice(SCHEDULES_S) * random.random(),
+                calls_schedule=calls,
+                revoke_after_s=random.choice(REVOKE_AFTER_S) * random.random()
+                if calls and random.random() < revoked_share
+                else None,
+            )
+        sends.append(send)
+    return replace(plan, sends=tuple(sends))
 
 
 def _asynchronous(plan: Plan, random: Random) -> Plan:
