@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pairbus.backlog.syphon_control import Control, ControlFile
 from tests.backlog import Backlog
 from tests.faults.backlog_messages import MANY, BacklogMessages
 from tests.faults.conftest import StartSyphon
@@ -61,6 +62,34 @@ def test_killed_syphon_is_replaced_with_its_checkpoint_and_with_a_new_one(
     # killed. On a slow machine locks may expire as well, which the syphon counts.
     assert messages.duplicates() >= expected_duplicates
     assert len(messages.duplicates() - expected_duplicates) <= unsettled
+
+
+@pytest.mark.rule("Y12")
+def test_syphon_that_is_paused_after_its_death_moves_nothing_when_it_starts_again(
+    messages: BacklogMessages, start_syphon: StartSyphon, clock: LockClock, tmp_path: Path
+) -> None:
+    messages.put(MANY)
+    checkpoint, control = tmp_path / "checkpoint", ControlFile(tmp_path / "control.json")
+    options = ("--checkpoint", str(checkpoint), "--control-file", str(control.path))
+    answer = messages.delay_answer()
+    with start_syphon("first", *options) as first:
+        messages.wait_for_unsettled(answer)
+        first.kill()
+    (planned,) = batches(checkpoint, "offsets") - batches(checkpoint, "commits")
+    not_sent = messages.not_sent()
+    assert not_sent
+    clock.expire_locks()
+    control.update(Control.pause)
+
+    with start_syphon("second", *options) as second:
+        wait_until(lambda: planned in batches(checkpoint, "commits"), "the planned micro-batch")
+        assert second.moved == 0
+        assert messages.not_sent() == not_sent
+        control.update(Control.resume)
+        messages.wait_until_drained()
+        second.stop()
+
+    messages.check()
 
 
 @pytest.mark.rule("X1", "X2", "Y7")

@@ -204,6 +204,37 @@ def focus_on_polls(plan: Plan, random: Random, size: Size) -> Plan:
     return replace(plan, sends=sends, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
+def focus_on_controls(plan: Plan, random: Random, size: Size) -> Plan:
+    """Return a plan in which operators pause and limit syphons while their tasks are slow, and the
+    syphons start again, with micro-batches that they have planned before."""
+    outage = random_outage(random, 1.0, random.uniform(4.0, 8.0) * size.scale)
+    end = outage.at + outage.seconds
+    plan = replace(
+        plan,
+        fault_phase_s=end + 30.0 * size.scale,
+        paths=random.choice((1, 2, 3)),
+        lock_s=5.0,
+        failover_interval_s=0.0,
+        operation_timeout_s=8.0,
+    )
+    faults = [outage]
+    for _ in range(random.randrange(1, 4)):
+        at = random.uniform(end, plan.fault_phase_s)
+        target = random.randrange(1000)
+        slow = random.choice(("task-late", "task-twice", "slow-network", "secondary-answers-late"))
+        control = random.choice(("syphon-pause", "syphon-pause-path", "syphon-limit"))
+        stop = random.choice(("syphon-kill", "syphon-kill", "syphon-restart"))
+        faults += [
+            Fault(max(0.0, at - 2.0), slow, 4.0, target),
+            Fault(at, control, random.uniform(3.0, 10.0), target),
+            Fault(at + random.uniform(0.0, 1.5), stop, 0.5, target),
+        ]
+    stream = Stream(0.5, 1.0, plan.fault_phase_s)
+    session_share = random.choice((0.0, 0.5, 1.0))
+    sends = random_sends(plan, random, session_share, stream, round(60 * size.scale))
+    return replace(plan, sends=sends, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
 def focus_on_credits(plan: Plan, random: Random, size: Size) -> Plan:
     """Return a plan without faults, in which live calls and the drain of a backlog share the few
     credits of a namespace."""

@@ -421,4 +421,12 @@ MUTANTS = {
         "        yield from ()\n        raise SendUnavailable(\n",
         "        yield from ()\n        return\n        raise SendUnavailable(\n",
     ),
+    "repeat a micro-batch that was planned before a restart": Mutant(
+        "spark/stream_reader.py",
+        "        plan = self._plans.get(number)\n        if plan is None or number",
+        "        plan = self._plans.get(number)\n"
+        "        if plan is None:\n"
+        "            return [PartitionPlan(tuple(self._queues), (), 500, frozenset())]\n"
+        "        if plan is None or number",
+    ),
 }

@@ -6,6 +6,7 @@ from random import Random
 from tests.simulation.fault_kinds import FAULT_KINDS, OFTEN
 from tests.simulation.focused_plans import (
     focus_on_backlog,
+    focus_on_controls,
     focus_on_credits,
     focus_on_failback,
     focus_on_late_failures,
@@ -29,6 +30,7 @@ FOCUS_WEIGHTS = {
     focus_on_tasks: 12,
     focus_on_backlog: 12,
     focus_on_polls: 6,
+    focus_on_controls: 6,
     focus_on_credits: 1,
 }
 """How often plans concentrate on a subject. Those for credits take ten times as long as others."""

@@ -214,7 +214,7 @@ class SimulatedSyphon:
         self.times_drained = 0
         self.stopping = False
         self.paused_paths: tuple[str, ...] = ()
-        """The paths that were paused when the planner of the last micro-batch read its control."""
+        """The paths that were paused when the last micro-batch was planned, or planned again."""
         self.process: Process
         self._left_since = left_since
         self.settled_messages = settled_messages
@@ -230,8 +230,11 @@ class SimulatedSyphon:
         self.stopping = False
         if self.world.random.random() < 0.5:  # a new checkpoint
             self._planned = self._committed = 0
-        self.close()
-        self._folder = Path(tempfile.mkdtemp(prefix="pairbus-simulation-", dir=scratch_folder()))
+        if self._folder is None:
+            prefix = "pairbus-simulation-"
+            self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=scratch_folder()))
+        shutil.rmtree(self._status_folder, ignore_errors=True)
+        self._status_folder.mkdir()
         self._main_task = self.process.spawn(self._main)
 
     def kill(self, *, silent: bool) -> None:
@@ -263,10 +266,15 @@ class SimulatedSyphon:
         process.spawn(end, "restart")
 
     def close(self) -> None:
-        """Delete the status files."""
+        """Delete the files."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+    @property
+    def _status_folder(self) -> Path:
+        assert self._folder is not None
+        return self._folder / "status"
 
     @property
     def _control(self) -> ControlFile:
@@ -315,8 +323,7 @@ class SimulatedSyphon:
     def _run_query(self) -> None:
         world = self.world
         task = world.scheduler.current_task()
-        assert self._folder is not None
-        files = StatusFiles(self._folder)
+        files = StatusFiles(self._status_folder)
         reader = backlog_stream_reader(self.options, files, control=self._control)
         once = self.plan.once
         world.trace(self.name, f"query started{' (once)' if once else ''}")
@@ -324,7 +331,11 @@ class SimulatedSyphon:
             if once:
                 reader.prepareForTriggerAvailableNow()
             if self._planned > self._committed:
-                # The checkpoint has a micro-batch that did not end.
+                # The checkpoint has a micro-batch that did not end, and may be paused now.
+                control = self._control.read_or_keep()
+                self.paused_paths = control.paused_destinations
+                if control.paused:
+                    self.paused_paths = tuple(f"queue{n}" for n in range(self.plan.paths))
                 self._run_batch(reader, files)
             while not self.stopping:
                 start = {"batch": self._committed}

@@ -32,7 +32,7 @@ class BatchPlan:
     """A micro-batch."""
 
     max_messages: int
-    first_messages: Mapping[str, ReceivedMessage] = field(default_factory=dict)
+    first_messages: Mapping[str, ReceivedMessage]
     """The messages that the long polls received, by queue."""
     blocked: frozenset[str] = frozenset()
     """Destinations that get no messages in this micro-batch."""
@@ -49,11 +49,9 @@ class BatchPlan:
         Each task gets the tokens.
 
         Only queues with a first message are read: a long poll waits on each of the others, and a
-        message that it received meanwhile would be overtaken. Without any first message the plan
-        was made before a restart: no poll waits yet, and all queues are read.
+        message that it received meanwhile would be overtaken.
         """
-        if self.first_messages:
-            queues = [queue for queue in queues if queue in self.first_messages]
+        queues = [queue for queue in queues if queue in self.first_messages]
         partitions = min(partitions, len(queues), self.max_tasks or len(queues))
         max_messages = max(1, self.max_messages // partitions)
         plans = []
@@ -62,13 +60,10 @@ class BatchPlan:
             # Rotate, so that every queue is read first from time to time.
             start = number % len(share)
             share = [*share[start:], *share[:start]]
-            first = tuple(
-                self.first_messages[queue] for queue in share if queue in self.first_messages
-            )
             plans.append(
                 PartitionPlan(
                     queues=tuple(share),
-                    first_messages=first,
+                    first_messages=tuple(self.first_messages[queue] for queue in share),
                     max_messages=max_messages,
                     blocked=self.blocked,
                     limits=self.limits,

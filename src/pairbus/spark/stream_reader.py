@@ -35,8 +35,6 @@ CHECK_S, MAX_CHECK_S = 1.0, 5.0
 """The interval between two checks for locked messages. It doubles up to the maximum."""
 MAX_LOCK_WAIT_S = MAX_LOCK_S + 30
 """Longer than any lock that is not renewed."""
-RESTARTED_BATCH = 500
-"""Messages of a micro-batch that was planned before a restart."""
 
 
 class BatchPlanner(Protocol):
@@ -107,10 +105,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[PartitionPlan]:
         number = end["batch"]
-        if number == start["batch"]:
-            # Spark starts a new query with a micro-batch, also if there is nothing to read.
+        plan = self._plans.get(number)
+        if plan is None or number == start["batch"]:
+            # Spark starts a new query with a micro-batch, also if there is nothing to read. After a
+            # restart, that is one which did not end: its messages are those of the next one, which
+            # is planned by what applies now.
             return [PartitionPlan((), (), 0, frozenset())]
-        plan = self._plans.get(number, BatchPlan(RESTARTED_BATCH))
         tokens = self._reader.request_tokens()
         return plan.split(self._queues, self._partitions, number, tokens)
 

@@ -18,6 +18,7 @@ from pairbus.spark.driver_tokens import (
     deliver_tokens,
     request_tokens,
 )
+from pairbus.spark.messages import ReceivedMessage
 from pairbus.spark.plans import BatchPlan
 
 SECRET = "header.payload"
@@ -90,7 +91,8 @@ def test_token_is_renewed_after_half_of_its_lifetime(server: TokenServer) -> Non
 @pytest.mark.rule("A1")
 def test_task_on_another_machine_uses_the_token_that_it_brought(server: TokenServer) -> None:
     options = options_for(server, Identity())
-    [plan] = BatchPlan(10).split(["q"], 1, 1, request_tokens([options]))
+    first_messages = {"q": ReceivedMessage("q", b"payload", b"token")}
+    [plan] = BatchPlan(10, first_messages).split(["q"], 1, 1, request_tokens([options]))
     source = options.tokens
     assert isinstance(source, DriverTokens)
     remote = DriverTokens(source.key, "/no/such/socket")

@@ -21,12 +21,6 @@ def test_only_queues_with_a_first_message_are_read():
     assert all(part.blocked == {"blocked"} for part in parts)
 
 
-def test_all_queues_are_read_when_the_plan_was_lost_in_a_restart():
-    parts = BatchPlan(100).split(QUEUES, partitions=2, number=0)
-
-    assert [part.queues for part in parts] == [("q0", "q2"), ("q1", "q3")]
-
-
 def test_each_queue_is_read_first_in_its_turn():
     plan = BatchPlan(100, first_messages(*QUEUES))
 

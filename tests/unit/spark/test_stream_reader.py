@@ -144,12 +144,22 @@ def test_unreachable_namespace_fails_only_an_available_now_stream(
 
 
 @pytest.mark.rule("Y6")
-def test_micro_batch_without_a_plan_reads_nothing_when_a_query_starts() -> None:
+def test_micro_batch_at_the_start_of_a_query_reads_nothing() -> None:
     reader = stream(FakePolls(9), available_now=False)
 
     assert [p.queues for p in reader.partitions({"batch": 0}, {"batch": 0})] == [()]
-    # Spark plans a micro-batch again that was not completed before a restart.
-    assert [p.queues for p in reader.partitions({"batch": 3}, {"batch": 4})] == [("q",)]
+
+
+@pytest.mark.rule("Y12")
+def test_micro_batch_that_did_not_end_before_a_restart_reads_nothing() -> None:
+    # Spark repeats it without a plan, and an operator may have paused the syphon meanwhile.
+    reader = stream(FakePolls(0), available_now=False)
+    start, repeated = {"batch": 3}, {"batch": 4}
+
+    assert [p.queues for p in reader.partitions(start, repeated)] == [()]
+
+    next_offset(reader)
+    assert [p.queues for p in reader.partitions(repeated, {"batch": 5})] == [("q",)]
 
 
 def test_copy_of_the_reader_for_workers_has_no_planner() -> None:
@@ -159,4 +169,4 @@ def test_copy_of_the_reader_for_workers_has_no_planner() -> None:
     copy = cloudpickle.loads(cloudpickle.dumps(reader))
 
     assert copy._planner is None
-    assert [part.queues for part in copy.partitions({"batch": 4}, {"batch": 5})] == [("q",)]
+    assert copy._plans == {}

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from pyspark import cloudpickle
 
+from pairbus.spark.messages import ReceivedMessage
+from pairbus.spark.plans import BatchPlan
 from pairbus.syphon.backlog_source import BacklogSourceFactory, ServerFolder
 from pairbus.syphon.options import SyphonOptions
 from pairbus.syphon.source import backlog_stream_reader
@@ -15,6 +17,8 @@ OPTIONS = SyphonOptions(primary=ONE, secondary=TWO)  # type: ignore[arg-type]
 
 def test_each_backlog_queue_is_a_task_of_its_own(tmp_path: Path) -> None:
     reader = backlog_stream_reader(OPTIONS, StatusFiles(tmp_path))
+    first = {queue: ReceivedMessage(queue, b"payload") for queue in OPTIONS.backlog_queues}
+    reader._plans = {1: BatchPlan(100, first)}
 
     partitions = reader.partitions({"batch": 0}, {"batch": 1})
 
