@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import FalseRuleFilter
 
 from pairbus.amqp.client import Client, ClientOptions, Management, Receiver
@@ -344,3 +345,22 @@ def receive(receiver: Receiver, count: int) -> list[Delivery]:
 
 def locked_until(payload: bytes) -> Timestamp:
     return Message.parse(payload).read_message_annotations()["x-opt-locked-until"]
+
+
+class TestDeletion:
+    async def test_queue_that_was_created_again_is_used_by_the_next_request(
+        self, sdk: Flavour
+    ) -> None:
+        queue = sdk.queue()
+        management = Management(sdk.raw(), queue)
+        (receiver,) = await sdk.open(sdk.receiver(queue))
+        assert management.peek() == []
+        assert await receiver.peek_messages() == []
+        sdk.namespace.call(lambda core: core.entities.delete(queue))
+        sdk.namespace.create_queue(queue)
+        (sender,) = await sdk.open(sdk.sender(queue))
+        await sender.send_messages(numbered(1))
+        assert len(management.peek()) == 1
+        with pytest.raises(ServiceBusError, match="Management Operation error"):
+            await receiver.peek_messages()  # the SDK attaches its links again after the error
+        assert len(await receiver.peek_messages()) == 1

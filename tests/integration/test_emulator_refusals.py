@@ -263,6 +263,17 @@ def test_links_of_a_deleted_entity_are_detached_with_an_error(namespace: LocalNa
         assert_error(answer.state.error, "amqp:not-found")
 
 
+def test_management_links_of_a_deleted_entity_are_detached(namespace: LocalNamespace) -> None:
+    namespace.create_queue("passing")
+    with connected(namespace) as connection:
+        attach(connection, "passing/$management", sends=False)
+        attach(connection, "passing/$management", sends=True, handle=1)
+        connection.receive(Flow)
+        namespace.call(lambda core: core.entities.delete("passing"))
+        for _ in range(2):
+            assert_error(connection.receive(Detach).error, "amqp:not-found")
+
+
 def test_expired_token_is_the_error_of_the_detach(namespace: LocalNamespace) -> None:
     with connected(namespace) as connection:
         attach(connection, "orders", sends=True)

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from pairbus.emulator.connections.incoming_links import IncomingLink
     from pairbus.emulator.connections.outgoing_links import OutgoingLink
+    from pairbus.emulator.connections.request_links import RequestLink, ResponseLink
 
 
 class Flushable(Protocol):
@@ -74,6 +75,7 @@ class NamespaceRuntime:
         self.incoming_links: set[IncomingLink] = set()
         self.outgoing_links: dict[int, list[OutgoingLink]] = {}
         """Attached receivers by the id of their queue."""
+        self._request_links: dict[RequestLink | ResponseLink, None] = {}
         self.tier = tier
         self.throttle = Throttle(name, tier, self.now_ms) if tier.is_throttled else None
         self.meter = Meter(store, None if self.throttle is None else self.throttle.count)
@@ -82,7 +84,7 @@ class NamespaceRuntime:
             store,
             self.new_token,
             on_available=self.messages_available,
-            on_deleted=self._detach_receivers,
+            on_deleted=self._detach_links,
             complete=tier.complete,
         )
         self.authority = Authority(
@@ -123,11 +125,21 @@ class NamespaceRuntime:
         if link in links:
             links.remove(link)
 
-    def _detach_receivers(self, entity: Entity) -> None:
+    # Links that end with their entity. Those of senders stay; what they send is rejected.
+
+    def add_request_link(self, link: "RequestLink | ResponseLink") -> None:
+        self._request_links[link] = None
+
+    def remove_request_link(self, link: "RequestLink | ResponseLink") -> None:
+        self._request_links.pop(link, None)
+
+    def _detach_links(self, entity: Entity) -> None:
         for queue in entity.queues:
-            for link in self.outgoing_links.pop(queue.id, []):
-                link.on_entity_deleted()
+            for receiver in self.outgoing_links.pop(queue.id, []):
+                receiver.on_entity_deleted()
             self._queues_to_deliver.pop(queue.id, None)
+        for link in [link for link in self._request_links if link.node.entity is entity]:
+            link.on_entity_deleted()
 
     # Turns.
 

@@ -46,6 +46,10 @@ class RequestNode(Protocol):
     status_description: str
     max_request_size: int
 
+    @property
+    def entity(self) -> Entity | None:
+        """The entity to which the node belongs. Links to the node end with it."""
+
     def fault(self, request: dict[Any, Any]) -> Fault | None:
         """Return the injected fault that this request triggers, if any."""
 
@@ -57,6 +61,7 @@ class CbsNode:
     """The node `$cbs`: a token that a client puts here grants rights to its connection."""
 
     path = CBS_NODE
+    entity = None
     status_code = protocol.CBS_STATUS_CODE
     status_description = protocol.CBS_STATUS_DESCRIPTION
     max_request_size = 2 * MAX_TOKEN
@@ -121,15 +126,17 @@ class RequestLink:
         self.connection = connection
         self.link = link
         self.node = node
-        self._detached_by_fault = False
+        self._detached = False
+        """True if the link was detached while requests may still arrive on it."""
 
     def accept(self) -> None:
         self.link.accept()
         self.link.max_message_size = self.node.max_request_size
         self.link.flow(CREDIT)
+        self.connection.runtime.add_request_link(self)
 
     def on_delivery(self, delivery: Delivery) -> None:
-        if self._detached_by_fault:
+        if self._detached:
             return
         state: Accepted | Rejected = Accepted()
         try:
@@ -153,7 +160,7 @@ class RequestLink:
         condition: str | None
         try:
             if fault is not None and self.connection.apply_fault(fault, self.link):
-                self._detached_by_fault = fault.kind == "detach"
+                self._detached = fault.kind == "detach"
                 return False
             status, response_body = self.node.execute(request, body)
             description, condition = "OK", None
@@ -188,7 +195,9 @@ class RequestLink:
         links = [
             handler
             for handler in self.connection.sending_handlers()
-            if isinstance(handler, ResponseLink) and handler.node.path == self.node.path
+            if isinstance(handler, ResponseLink)
+            and handler.node.path == self.node.path
+            and handler.link.alive
         ]
         named = [link for link in links if reply_to in _addresses(link.link)]
         if links:
@@ -196,8 +205,14 @@ class RequestLink:
         else:
             logger.info("A response of %s was dropped: there is no link for it.", self.node.path)
 
+    def on_entity_deleted(self) -> None:
+        self._detached = True
+        self.link.detach(_deleted(self.node))
+        self.on_end()
+        self.connection.flush_after_turn()
+
     def on_end(self) -> None:
-        pass
+        self.connection.runtime.remove_request_link(self)
 
 
 class ResponseLink:
@@ -212,6 +227,7 @@ class ResponseLink:
 
     def accept(self) -> None:
         self.link.accept()
+        self._connection.runtime.add_request_link(self)
 
     def send(self, response: bytes) -> None:
         if len(self._waiting) >= 2 * CREDIT:
@@ -238,8 +254,18 @@ class ResponseLink:
                 if delivery.id is not None:
                     self.link.session.confirm(delivery.id, delivery.id, outcome)
 
+    def on_entity_deleted(self) -> None:
+        self.link.detach(_deleted(self.node))
+        self.on_end()
+        self._connection.flush_after_turn()
+
     def on_end(self) -> None:
         self._waiting.clear()
+        self._connection.runtime.remove_request_link(self)
+
+
+def _deleted(node: RequestNode) -> EntityNotFound:
+    return EntityNotFound(f"The messaging entity of {node.path!r} was deleted.")
 
 
 def _addresses(link: Link) -> set[Any]:
