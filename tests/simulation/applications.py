@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus import exceptions as sdk
 
 from pairbus.amqp.batch import batch_envelope, make_batch
 from pairbus.amqp.client import ClientOptions
@@ -45,6 +46,15 @@ TOLERANCE_S = 1.0
 LIVE_S = 5.0
 """The longest time in which no live call gets through beside a drain. Callers try again after up to
 2 s."""
+CALLERS_ERRORS = (
+    sdk.MessageSizeExceededError,
+    sdk.MessagingEntityNotFoundError,
+    sdk.ServiceBusAuthenticationError,  # simulated namespaces refuse tokens with status 401
+    sdk.ServiceBusQuotaExceededError,
+)
+"""Errors of the primary that are no outage."""
+QUEUE_ERRORS = (sdk.MessagingEntityNotFoundError, sdk.ServiceBusQuotaExceededError)
+"""Errors of one backlog queue."""
 SLACK = 24
 """Bytes that are left in a batch that was filled, for the longer encodings of sizes."""
 
@@ -208,6 +218,8 @@ class Application:
             self._checks.status_changed(event.path, event.from_state, event.to_state)
             if event.from_state is PathStatus.DRAINING:
                 self._check_failback(event.path)
+            elif event.from_state is PathStatus.HEALTHY and isinstance(event.cause, CALLERS_ERRORS):
+                self.journal.violate("S2", f"{event.path} is suspect because of {event.cause!r}")
         else:
             self.world.trace(self.process.name, type(event).__name__)
         if (
@@ -342,6 +354,7 @@ class Application:
                 self._check_duration(began, frozen_s, send)
                 self._checks.check_timers()
                 self.world.trace(process.name, f"failed {' '.join(records)}: {_short(exc)}")
+                self._check_error(exc)
                 self._record_failure(records, exc)
                 self._check_live(first_at)
             else:
@@ -403,6 +416,11 @@ class Application:
         for record in acknowledged:
             record.acknowledged = self.journal.next_event()
             del records[record.id]
+
+    def _check_error(self, error: Exception) -> None:
+        """Check that a caller is not told of one backlog queue that is full or missing."""
+        if isinstance(error, QUEUE_ERRORS) and any(queue in str(error) for queue in self._queues):
+            self.journal.violate("S4", f"a caller was told of a backlog queue: {_short(error)}")
 
     def _record_failure(self, records: dict[str, MessageRecord], error: Exception) -> None:
         ids = list(records)

@@ -27,6 +27,11 @@ class SimulatedDisk:
         """The content after the last sync, if there were commits since then."""
         self._connection: sqlite3.Connection | None = None
 
+    @property
+    def is_failing(self) -> bool:
+        """Return whether writes or commits fail now."""
+        return self.full or self.fail_commits > 0
+
     def connect(self, path: object, **options: Any) -> "SimulatedConnection":
         """Open the file, in the place of `sqlite3.connect`."""
         if self._connection is None:

@@ -13,6 +13,11 @@ FAULT_KINDS = (
     "primary-throttle",
     "primary-internal-error",
     "primary-disable",
+    "primary-full",
+    "primary-missing",
+    "primary-refuse-tokens",
+    "primary-ignore-tokens",
+    "primary-expire-tokens",
     "primary-silence",
     "secondary-crash",
     "secondary-silent-crash",
@@ -25,6 +30,11 @@ FAULT_KINDS = (
     "secondary-throttle",
     "secondary-internal-error",
     "secondary-disable",
+    "secondary-full",
+    "secondary-missing",
+    "secondary-refuse-tokens",
+    "secondary-ignore-tokens",
+    "secondary-expire-tokens",
     "uneven-outage",
     "cut",
     "silence",
@@ -85,6 +95,10 @@ TASK_FAULTS = (
     "primary-detach",
     "primary-throttle",
     "primary-internal-error",
+    "primary-full",
+    "primary-missing",
+    "primary-refuse-tokens",
+    "primary-expire-tokens",
 )
 """Faults of syphons and their tasks, and of the primary to which these send; and pauses."""
 BACKLOG_FAULTS = (
@@ -96,6 +110,10 @@ BACKLOG_FAULTS = (
     "secondary-throttle",
     "secondary-internal-error",
     "secondary-disable",
+    "secondary-full",
+    "secondary-missing",
+    "secondary-refuse-tokens",
+    "secondary-ignore-tokens",
     "secondary-freeze",
     "secondary-disk",
     "secondary-crash",
@@ -112,6 +130,9 @@ POLL_FAULTS = (
     "silence",
     "cut",
     "secondary-disable",
+    "secondary-missing",
+    "secondary-refuse-tokens",
+    "secondary-expire-tokens",
 )
 """Faults of the connection by which a syphon polls backlog queues."""
 OUTAGES = ("primary-crash", "primary-silent-crash", "primary-freeze", "partition-sender-primary")

@@ -20,7 +20,13 @@ EMULATOR_FAULTS = {
     "throttle": "throttle",
     "internal-error": "internal-error",
     "disable": "disable",
+    "refuse-tokens": "refuse-tokens",
+    "ignore-tokens": "ignore-tokens",
+    "expire-tokens": "expire-tokens",
 }
+LASTING = ("throttle", "disable", "refuse-tokens", "ignore-tokens")
+"""Faults that occur until they end, and not for a number of times."""
+TOKEN_FAULTS = ("refuse-tokens", "ignore-tokens", "expire-tokens")
 LATE_S = (0.5, 3.0, 12.0)
 """The delay of late answers: some come after the call has timed out."""
 LIMITED_RATE = 2.0
@@ -147,9 +153,17 @@ class FaultInjector:
                 namespace.start()
 
             return repair
+        if kind == "full":
+            return namespace.fill(self._world.random.choice(namespace.queues))
+        if kind == "missing":
+            if namespace is self._primary and self._applications[0].plan.with_consumer:
+                return None  # consumers tell messages apart by their sequence numbers
+            return namespace.delete_queue(self._world.random.choice(namespace.queues))
+        if kind in TOKEN_FAULTS and not namespace.with_tokens:
+            return None
         fault = EmulatorFault(
             EMULATOR_FAULTS[kind],
-            count=None if kind in ("throttle", "disable") else 3,
+            count=None if kind in LASTING else 3,
             seconds=self._world.random.choice(LATE_S) if kind == "answers-late" else 0.0,
         )
         faults = namespace.runtime.faults

@@ -72,6 +72,8 @@ class Journal:
     """Messages that clients have received or peeked, by host and kind of the operation."""
     peeks: Counter[str] = field(default_factory=Counter)
     """Operations of the peeks of clients, by host. A peek without an answer is one."""
+    peeks_not_found: Counter[str] = field(default_factory=Counter)
+    """Peeks at queues that did not exist, or were deleted before the answer, by host."""
     _count: int = 0
 
     def next_event(self) -> int:

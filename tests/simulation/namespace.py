@@ -22,6 +22,10 @@ from tests.simulation.scheduler import Machine, Process, Scheduler
 TICK_S, MAX_TICK_S = 0.2, 1.6
 """The namespace lets time pass at this interval while it is busy, and less often while it is idle:
 nothing but time can make something due then."""
+FULL_BYTES = 2**40
+"""The size of messages that fill every queue."""
+RETRY_S = 0.5
+"""The pause after which a queue is created that could not be created now."""
 PORT = 5672
 KEY = "c2ltdWxhdGlvbi1rZXktb2YtMzItYnl0ZXMtbGVuZ3RoMQ=="
 
@@ -154,6 +158,8 @@ class SimulatedNamespace:
         self.runtime: NamespaceRuntime
         self.with_tokens = True
         """Clients send a token for each entity. False: they authenticate once, which is faster."""
+        self.queues: list[str] = []
+        """The paths of all queues, also of those that are deleted for a while."""
         self.starts = 0
         self._connections: dict[AmqpConnection, None] = {}
         self._transports: dict[ServerTransport, None] = {}
@@ -222,9 +228,47 @@ class SimulatedNamespace:
         return self.runtime.store.failure is not None
 
     def create_queue(self, description: QueueDescription) -> None:
+        if description.path not in self.queues:
+            self.queues.append(description.path)
         with self.scheduler.running(self.process, None):
             self.runtime.entities.create(description, self.runtime.now_ms())
             self.runtime.turn()
+
+    def fill(self, path: str) -> Callable[[], None] | None:
+        """Let a queue be full until the returned function is called, or the process ends."""
+        entity = self.runtime.entities.find(path)
+        if entity is None:
+            return None
+        queue = entity.queue
+        queue.bytes += FULL_BYTES
+
+        def empty() -> None:
+            queue.bytes -= FULL_BYTES
+
+        return empty
+
+    def delete_queue(self, path: str) -> Callable[[], None] | None:
+        """Delete a queue, and return a function that creates it again. None if it has messages, or
+        would forget which ones it had."""
+        entity = self.runtime.entities.find(path)
+        if entity is None or entity.bytes or self.process.frozen or self.disk.is_failing:
+            return None
+        description: Any = entity.description
+        if description.requires_duplicate_detection:
+            return None
+
+        def create() -> None:
+            if not self.process.alive or self.process.frozen or self.disk.is_failing:
+                self.scheduler.call_later(RETRY_S, create)
+            elif self.runtime.entities.find(path) is None:
+                self.scheduler.trace(self.name, f"creates {path}")
+                self.create_queue(description)
+
+        self.scheduler.trace(self.name, f"deletes {path}")
+        with self.scheduler.running(self.process, None):
+            self.runtime.entities.delete(path)
+            self.runtime.schedule_turn()
+        return create
 
     def store(self, path: str, payloads: list[bytes]) -> None:
         """Store messages that were sent before the simulation began."""

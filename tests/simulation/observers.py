@@ -7,6 +7,7 @@ from typing import Any
 import pairbus.amqp.client.sender
 from pairbus.amqp.batch import BATCH_FORMAT, split_batch
 from pairbus.amqp.client import Management, PendingDelivery, Receiver
+from pairbus.errors import EntityNotFound
 from pairbus.spark.destination_sender import DestinationSender
 from pairbus.spark.messages import RestoredMessage
 from pairbus.syphon.live_control import LiveControl
@@ -78,6 +79,9 @@ def observe_arrivals(journal: Journal) -> Callable[[], None]:
         host = management.client.options.host
         try:
             messages = peek(management, *arguments, **options)
+        except EntityNotFound:
+            journal.peeks_not_found[host] += 1
+            raise
         except Exception:
             journal.peeks[host] += 1
             raise

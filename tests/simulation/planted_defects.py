@@ -429,4 +429,23 @@ MUTANTS = {
         "            return [PartitionPlan(tuple(self._queues), (), 500, frozenset())]\n"
         "        if plan is None or number",
     ),
+    "dead-letter messages while their destination is full": Mutant(
+        "spark/verdicts.py", "NotAuthorized | QuotaExceeded)", "NotAuthorized)"
+    ),
+    "dead-letter messages as soon as their destination is missing": Mutant(
+        "syphon/missing_destinations.py", "    if grace_s == 0:\n", "    if True:\n"
+    ),
+    "report a backlog queue that is full or missing to the caller": Mutant(
+        "pairing/failures.py",
+        "    if _is_about_entity(error):\n        return BacklogFailure.QUEUE_UNAVAILABLE\n",
+        "",
+    ),
+    "take a token that was refused for an outage": Mutant(
+        "pairing/failures.py",
+        "        case int() if 400 <= status < 500:\n            return FailureKind.CALLER\n",
+        "",
+    ),
+    "keep the management links of an entity that is deleted": Mutant(
+        "emulator/runtime.py", "if link.node.entity is entity]", "if False]"
+    ),
 }

@@ -300,12 +300,12 @@ class SdkSender(_Link):
             try:
                 return attempt()
             except sdk.ServiceBusError as exc:
-                if isinstance(exc, CallInterrupted) or not exc._retryable:
-                    raise
-                if retries >= self._config.retry_total:
+                if isinstance(exc, CallInterrupted):
                     raise
                 if exc._shutdown_handler:
                     self._restart()
+                if not exc._retryable or retries >= self._config.retry_total:
+                    raise
             retries += 1
             pause_s = min(BACKOFF_S * 2 ** (retries - 1), MAX_BACKOFF_S)
             self.process.scheduler.current_task().wait(pause_s)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from azure.servicebus import exceptions as sdk
+from azure.servicebus._pyamqp.error import TokenAuthFailure
 
 from pairbus.errors import (
     AmqpError,
@@ -20,12 +21,19 @@ from pairbus.errors import (
 from pairbus.pairing.failures import HIDDEN, MANAGEMENT_LINK_LOST
 from pairbus.servicebus import conditions
 
+REFUSED_TOKEN = "the token for"
+"""The beginning of the text of errors of our client for a token that was refused."""
+UNAUTHORIZED = 401
+
 
 def opening_error(error: AmqpError) -> sdk.ServiceBusError:
     """Return the exception of the SDK for a link that could not be opened."""
     text, condition = str(error), error.condition
     if isinstance(error, OperationTimeout | ConnectionLost):
         return sdk.ServiceBusConnectionError(message=text, condition=conditions.SDK_SOCKET_ERROR)
+    if isinstance(error, NotAuthorized) and text.startswith(REFUSED_TOKEN):
+        refused = TokenAuthFailure(UNAUTHORIZED, text)
+        return sdk.ServiceBusAuthenticationError(message=text, error=refused)
     if isinstance(error, EntityNotFound):
         return sdk.MessagingEntityNotFoundError(message=text, condition=condition)
     return _by_condition(error)

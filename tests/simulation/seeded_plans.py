@@ -89,7 +89,10 @@ def make_plan(seed: int) -> Plan:
     plan = replace(plan, shares_senders=plan.callers > 1 and random.random() < 0.3)
     if random.random() < ASYNCHRONOUS_SHARE:
         plan = _asynchronous(plan, random)
-    return _scheduling(plan, random) if random.random() < SCHEDULING_SHARE else plan
+    if random.random() < SCHEDULING_SHARE:
+        plan = _scheduling(plan, random)
+    with_tokens = plan.with_tokens or any(fault.kind.endswith("tokens") for fault in plan.faults)
+    return replace(plan, with_tokens=with_tokens)
 
 
 def _scheduling(plan: Plan, random: Random) -> Plan:
