@@ -188,6 +188,27 @@ def test_cancelled_redrive_loses_nothing_and_continues_with_its_plan(letters: De
 
 
 @pytest.mark.rule("R3")
+def test_cancelled_redrive_counts_the_messages_of_all_queues(namespace: LocalNamespace):
+    paths = [f"q{uuid4().hex[:8]}" for _ in range(2)]
+    for path in paths:
+        namespace.create_queue(path)
+        letters = DeadLetters(namespace, path)
+        letters.put(numbered(3))
+        letters.close()
+    source = DeadLetterSource(namespace=letters.options, entities=tuple(paths))
+    plan = plan_redrive(source)
+    cancel = threading.Event()
+
+    outcome = redrive(
+        source, plan, cancel=cancel, max_rate=1, on_progress=lambda so_far: cancel.set()
+    )
+
+    assert outcome.cancelled
+    assert 0 < outcome.moved.total() < 3  # so the second queue was not tried
+    assert outcome.moved.total() + outcome.left.total() == len(plan)
+
+
+@pytest.mark.rule("R3")
 def test_sessions_keep_their_order_while_another_receiver_has_locked_a_message(
     namespace: LocalNamespace,
 ):
@@ -455,8 +476,8 @@ def recorded(folder: Path) -> Counter[str]:
     return operations
 
 
-@pytest.mark.rule("R2", "N1")
-def test_redrive_is_planned_and_run_on_a_namespace_that_throttles():
+@pytest.mark.rule("R2", "N1", "C5")
+def test_redrive_is_planned_and_run_on_a_namespace_that_throttles(tmp_path: Path):
     with LocalNamespace("throttled", tier="standard") as namespace:
         namespace.create_queue("orders")
         letters = DeadLetters(namespace, "orders")
@@ -468,8 +489,13 @@ def test_redrive_is_planned_and_run_on_a_namespace_that_throttles():
             with pytest.raises(Busy):
                 management.peek()
 
-        outcome = redrive(source, plan_redrive(source))
+        usage = UsageRecorder.create(str(tmp_path), letters.options, letters.options)
+        outcome = redrive(source, plan_redrive(source, usage=usage))
 
+        assert any(
+            record["kind"] == "peek" and not record["answered"]
+            for record in read_operations(tmp_path)
+        )
         assert outcome.moved == Counter({"orders": 20})
         assert letters.stored("orders") == payloads
         letters.close()

@@ -111,10 +111,10 @@ def _peek_entity(
     usage: UsageRecorder,
     read: Callable[[str, bytes], BacklogMessage],
 ) -> Iterator[list[BacklogMessage]]:
-    def record(payloads: list[bytes]) -> None:
+    def record(payloads: list[bytes] | None) -> None:
         if usage.enabled:
-            sizes = [len(payload) for payload in payloads]
-            usage.add(OperationKind.PEEK, entity, sizes)
+            sizes = [len(payload) for payload in payloads or ()]
+            usage.add(OperationKind.PEEK, entity, sizes, answered=payloads is not None)
             usage.flush()
 
     try:

@@ -8,7 +8,7 @@ from functools import partial
 from pairbus.amqp.client import Client, ClientOptions, Management
 from pairbus.backlog.discovery import QueueSearch
 from pairbus.backlog.message import BacklogMessage, read_message
-from pairbus.errors import EntityNotFound, NotAuthorized, ProtocolError
+from pairbus.errors import AmqpError, EntityNotFound, NotAuthorized, ProtocolError
 from pairbus.servicebus.entity_paths import dead_letter_path
 from pairbus.spark.throttled_requests import PATIENCE_S, retry_throttled
 
@@ -36,25 +36,35 @@ def peek(
     from_sequence: int = 1,
     count: int | None = None,
     read: Callable[[str, bytes], BacklogMessage] = read_message,
-    on_peek: Callable[[list[bytes]], None] | None = None,
+    on_peek: Callable[[list[bytes] | None], None] | None = None,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[list[BacklogMessage]]:
     """Yield batches of messages from a sequence number on, at most `count` messages in all. Needs
     the Listen right. Raises EntityNotFound and the other errors of the client; Busy only if the
     namespace throttles a request for `patience_s`.
 
-    `on_peek` is called with the messages of each request that the namespace answered, which is
-    billed also if there are none."""
+    `on_peek` is called with the messages of each request, which is billed also if there are none,
+    or with None instead if the request failed."""
     path = dead_letter_path(queue) if dead_letters else queue
     remaining = count
     management = Management(client, path)
-    while remaining is None or remaining > 0:
-        limit = BATCH_SIZE if remaining is None else min(remaining, BATCH_SIZE)
-        payloads = retry_throttled(
-            partial(management.peek, from_sequence, limit), patience_s=patience_s
-        )
+
+    def request(limit: int) -> list[bytes]:
+        try:
+            payloads = management.peek(from_sequence, limit)
+        except EntityNotFound:  # the link was refused, so there was no request
+            raise
+        except AmqpError:
+            if on_peek is not None:
+                on_peek(None)
+            raise
         if on_peek is not None:
             on_peek(payloads)
+        return payloads
+
+    while remaining is None or remaining > 0:
+        limit = BATCH_SIZE if remaining is None else min(remaining, BATCH_SIZE)
+        payloads = retry_throttled(partial(request, limit), patience_s=patience_s)
         messages = [read(queue, payload) for payload in payloads]
         if not messages:
             break

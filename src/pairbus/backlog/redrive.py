@@ -56,6 +56,9 @@ def _run(
 
     try:
         for entity, numbers in plan.queues.items():
+            if total.cancelled:
+                total.left[""] += len(numbers)
+                continue
             for start in range(0, len(numbers), ROUND):
                 outcome = RedriveRound(
                     source,
@@ -72,8 +75,6 @@ def _run(
                 total.add_end(outcome, not_started=0 if outcome.finished else rest)
                 if not outcome.finished:
                     break  # later messages of the queue may belong to the same sessions
-            if total.cancelled:
-                break
     finally:
         close_all()
     return total

@@ -24,7 +24,7 @@ from pairbus.backlog.redrive_locks import LockedMessage, LockRenewal
 from pairbus.backlog.redrive_outcome import RedriveOutcome
 from pairbus.backlog.redrive_pace import Backoff, RedriveRate
 from pairbus.backlog.redrive_recorder import RedriveRecorder
-from pairbus.errors import Busy, EntityNotFound, Unavailable
+from pairbus.errors import AmqpError, Busy, EntityNotFound, Unavailable
 from pairbus.servicebus.management import ABANDONED, COMPLETED
 from pairbus.spark.connections import client_for, management_for
 from pairbus.spark.forwarder import Forwarder
@@ -173,12 +173,13 @@ class RedriveRound:
             if time.monotonic() - self._progress_at > self._patience_s:
                 raise
             logger.warning("%s: receiving failed and is tried again: %s", self._queue, exc)
-        for _ in range(link.empty_receives - empty_receives):
-            self._usage.add(OperationKind.POLL, self._entity)
-        for _ in range(link.failed_receives - failed_receives):
-            self._usage.add(OperationKind.POLL, self._entity, answered=False)
-        if sizes:
-            self._usage.add(OperationKind.RECEIVE, self._entity, sizes)
+        finally:
+            for _ in range(link.empty_receives - empty_receives):
+                self._usage.add(OperationKind.POLL, self._entity)
+            for _ in range(link.failed_receives - failed_receives):
+                self._usage.add(OperationKind.POLL, self._entity, answered=False)
+            if sizes:
+                self._usage.add(OperationKind.RECEIVE, self._entity, sizes)
         return count
 
     def _sort(self, payload: bytes, lock_token: bytes) -> bool:
@@ -308,8 +309,13 @@ class RedriveRound:
         while expected:
             try:
                 payloads = management_for(self._source.namespace, self._queue).peek(expected[0], 1)
-            except (Unavailable, Busy):
-                return True
+            except EntityNotFound:
+                raise
+            except AmqpError as exc:
+                self._usage.add(OperationKind.PEEK, self._entity, answered=False)
+                if isinstance(exc, Unavailable | Busy):
+                    return True
+                raise
             self._usage.add(OperationKind.PEEK, self._entity, [len(data) for data in payloads])
             number = sequence_number_of(payloads[0]) if payloads else None
             gone = [n for n in expected if number is None or n < number]

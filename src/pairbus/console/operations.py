@@ -19,10 +19,12 @@ class CountedOperations:
         self.count += answered
         self.usage.add(OperationKind.MANAGEMENT, None, answered=answered)
 
-    def add_peek(self, entity: str, payloads: Sequence[bytes]) -> None:
-        """Record a peek that the namespace answered. It is billed also without a message."""
-        self.count += max(1, len(payloads))
-        self.usage.add(OperationKind.PEEK, entity, [len(payload) for payload in payloads])
+    def add_peek(self, entity: str, payloads: Sequence[bytes] | None) -> None:
+        """Record a peek. It is billed also without a message, but not if it failed (None)."""
+        answered = payloads is not None
+        sizes = [len(payload) for payload in payloads or ()]
+        self.count += answered and max(1, len(sizes))
+        self.usage.add(OperationKind.PEEK, entity, sizes, answered=answered)
 
     def flush(self) -> None:
         """Write the ledger to disk."""
