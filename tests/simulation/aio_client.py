@@ -24,6 +24,12 @@ class BlockingClient:
     def get_queue_sender(self, path: str) -> "BlockingSender":
         return BlockingSender(self._loop, self._client.get_queue_sender(path))
 
+    def mark_path_healthy(self, path: str) -> None:
+        async def mark() -> None:
+            self._client.mark_path_healthy(path)
+
+        self._loop.call(mark)
+
     def close(self) -> None:
         self._loop.call(self._client.close)
 

@@ -146,6 +146,14 @@ class Application:
 
         process.spawn(close, "closing")
 
+    def mark_healthy(self, path: str) -> None:
+        """End the failover of a path, as an operator does."""
+        paired = self.paired
+        assert paired is not None
+        self.journal.marked_paths.add(path)
+        self.world.trace(self.process.name, f"marks {path} healthy")
+        self.process.spawn(lambda: paired.mark_path_healthy(path), "mark healthy")
+
     def _main(self) -> None:
         plan, process, world = self.plan, self.process, self.world
         options = SendAvailabilityOptions(
@@ -232,6 +240,8 @@ class Application:
         """Check that all messages of a path that fails back have left the backlog: the next ones
         would pass them."""
         assert self.paired is not None
+        if path in self.journal.marked_paths:
+            return
         in_flight = self.paired._pairing._paths[path].health.in_flight
         if in_flight:
             self.journal.violate(

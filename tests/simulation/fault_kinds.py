@@ -1,5 +1,13 @@
 """The kinds of faults of simulations, and groups of them."""
 
+REDRIVE_FAULTS = (
+    "redrive-kill",
+    "redrive-freeze",
+    "redrive-cancel",
+    "partition-redrive-primary",
+    "partition-redrive-secondary",
+)
+"""Faults of operators who redrive dead letters."""
 FAULT_KINDS = (
     "primary-crash",
     "primary-silent-crash",
@@ -46,6 +54,7 @@ FAULT_KINDS = (
     "sender-kill",
     "sender-restart",
     "sender-freeze",
+    "sender-mark-healthy",
     "syphon-kill",
     "syphon-restart",
     "syphon-freeze",
@@ -59,6 +68,7 @@ FAULT_KINDS = (
     "task-late",
     "task-twice",
     "stale-peek",
+    *REDRIVE_FAULTS,
 )
 OFTEN = (
     "primary-disk",
@@ -74,6 +84,10 @@ OFTEN = (
     "writer-freeze",
 )
 """Faults that happen more often, because few of them come at a moment at which they matter."""
+NAMESPACE_FAULTS = tuple(
+    kind for kind in FAULT_KINDS if kind.startswith(("primary-", "secondary-"))
+)
+"""Faults of the primary and the secondary."""
 TASK_FAULTS = (
     "partition-syphon-primary",
     "partition-syphon-secondary",
@@ -102,6 +116,7 @@ TASK_FAULTS = (
 )
 """Faults of syphons and their tasks, and of the primary to which these send; and pauses."""
 BACKLOG_FAULTS = (
+    "sender-mark-healthy",
     "secondary-lose-answers",
     "secondary-lose-answers",
     "secondary-answers-late",

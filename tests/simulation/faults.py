@@ -5,9 +5,11 @@ from collections.abc import Callable
 
 from pairbus.backlog.syphon_control import Control
 from pairbus.emulator.faults import Fault as EmulatorFault
+from pairbus.events import PathStatus
 from tests.simulation.applications import Application
 from tests.simulation.namespace import SimulatedNamespace
 from tests.simulation.plan import Fault
+from tests.simulation.redrives import Operator
 from tests.simulation.scheduler import Process
 from tests.simulation.spark import SimulatedSyphon
 from tests.simulation.world import World
@@ -29,6 +31,8 @@ LASTING = ("throttle", "disable", "refuse-tokens", "ignore-tokens")
 TOKEN_FAULTS = ("refuse-tokens", "ignore-tokens", "expire-tokens")
 LATE_S = (0.5, 3.0, 12.0)
 """The delay of late answers: some come after the call has timed out."""
+ENDED_BY_HAND = (PathStatus.SUSPECT, PathStatus.FAILOVER, PathStatus.DRAINING)
+"""The states of paths that operators mark healthy."""
 LIMITED_RATE = 2.0
 """The messages a second of a syphon whose rate an operator has limited."""
 STALE_SHARE = 0.5
@@ -51,11 +55,13 @@ class FaultInjector:
         secondary: SimulatedNamespace,
         applications: list[Application],
         syphons: list[SimulatedSyphon],
+        operators: list[Operator],
     ) -> None:
         self._world = world
         self._primary, self._secondary = primary, secondary
         self._applications = applications
         self._syphons = syphons
+        self._operators = operators
         self.counts: Counter[str] = Counter()
         self.coverage: Counter[tuple[str, str]] = Counter()
         """The kinds of faults by the states of paths at their beginning."""
@@ -85,6 +91,7 @@ class FaultInjector:
     def _pairs(self) -> list[tuple[str, str]]:
         clients = [a.machine.name for a in self._applications]
         clients += [s.machine.name for s in self._syphons]
+        clients += [operator.name for operator in self._operators]
         hosts = (self._primary.machine.name, self._secondary.machine.name)
         return [(client, host) for client in clients for host in hosts]
 
@@ -316,6 +323,14 @@ class FaultInjector:
         application.restart(paired)
         return lambda: None
 
+    def _sender_mark_healthy(self, fault: Fault) -> Callable[[], None] | None:
+        application = self._applications[fault.number % len(self._applications)]
+        path = f"queue{fault.number % application.plan.paths}"
+        if application.is_closing or application.statuses().get(path) not in ENDED_BY_HAND:
+            return None
+        application.mark_healthy(path)
+        return lambda: None
+
     def _sender_freeze(self, fault: Fault) -> Callable[[], None] | None:
         application = self._applications[fault.number % len(self._applications)]
         process = application.process
@@ -382,6 +397,42 @@ class FaultInjector:
     def _syphon_freeze(self, fault: Fault) -> Callable[[], None] | None:
         syphon = self._syphons[fault.number % len(self._syphons)]
         return self._freeze(syphon.process)
+
+    # Operators.
+
+    def _operator(self, fault: Fault) -> Operator | None:
+        """Return an operator who redrives dead letters now."""
+        busy = [each for each in self._operators if not each.done and each.process.alive]
+        return busy[fault.number % len(busy)] if busy else None
+
+    def _redrive_kill(self, fault: Fault) -> Callable[[], None] | None:
+        operator = self._operator(fault)
+        if operator is None:
+            return None
+        self._world.kill(operator.process, silent=fault.number % 2 == 0)
+        return operator.start
+
+    def _redrive_freeze(self, fault: Fault) -> Callable[[], None] | None:
+        operator = self._operator(fault)
+        return None if operator is None else self._freeze(operator.process)
+
+    def _redrive_cancel(self, fault: Fault) -> Callable[[], None] | None:
+        operator = self._operator(fault)
+        if operator is None or operator.process.frozen:
+            return None
+        with self._world.scheduler.running(operator.process, None):
+            operator.cancel()
+        return lambda: None
+
+    def _partition_redrive_primary(self, fault: Fault) -> Callable[[], None] | None:
+        operator = self._operator(fault)
+        host = self._primary.machine.name
+        return None if operator is None else self._partition(operator.name, host)
+
+    def _partition_redrive_secondary(self, fault: Fault) -> Callable[[], None] | None:
+        operator = self._operator(fault)
+        host = self._secondary.machine.name
+        return None if operator is None else self._partition(operator.name, host)
 
     def _freeze(self, process: Process) -> Callable[[], None] | None:
         if not process.alive or process.frozen:

@@ -6,8 +6,10 @@ from random import Random
 from tests.simulation.fault_kinds import (
     BACKLOG_FAULTS,
     FAULT_KINDS,
+    NAMESPACE_FAULTS,
     OUTAGES,
     POLL_FAULTS,
+    REDRIVE_FAULTS,
     SYPHON_STOPS,
     TASK_FAULTS,
 )
@@ -60,6 +62,9 @@ def focus_on_failback(plan: Plan, random: Random, size: Size) -> Plan:
     faults += random_faults(
         random, ("stale-peek",), end, plan.fault_phase_s, random.choice((0, 1, 3))
     )
+    if random.random() < 0.15:
+        marks = random.choice((1, 2))
+        faults += random_faults(random, ("sender-mark-healthy",), outage.at, end + 8.0, marks)
     faults = tuple(sorted(faults, key=lambda fault: fault.at))
     sends = random_bursts(plan, random, start, timeout_s)
     return replace(plan, sends=sends, faults=(outage, *faults))
@@ -201,6 +206,30 @@ def focus_on_polls(plan: Plan, random: Random, size: Size) -> Plan:
     faults += random_faults(random, POLL_FAULTS, 1.0, phase_s, random.randrange(5))
     stream = Stream(0.5, 0.5, phase_s)
     sends = random_sends(plan, random, random.choice((0.0, 1.0)), stream, round(60 * size.scale))
+    return replace(plan, sends=sends, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def focus_on_redrives(plan: Plan, random: Random, size: Size) -> Plan:
+    """Return a plan in which operators redrive dead letters of the backlog, with short locks, while
+    both namespaces and the redrives fail."""
+    phase_s = 30.0 * size.scale
+    plan = replace(
+        plan,
+        fault_phase_s=phase_s,
+        lock_s=5.0,
+        failover_interval_s=0.0,
+        operation_timeout_s=8.0,
+        tier=random.choice(("unlimited", "unlimited", "throttled", "premium")),
+        dead_letters=random.choice((3, 10, 40)),
+        operators=random.choice((1, 1, 1, 2)),
+        redrive_rate=random.choice((None, 1.0, 4.0)),
+        with_ledger=random.random() < 0.5,
+        once=True,
+    )
+    kinds = (*random.sample(REDRIVE_FAULTS, 2), *random.sample(NAMESPACE_FAULTS, 3))
+    faults = random_faults(random, kinds, 0.5, phase_s / 2, random.randrange(1, 7))
+    stream = Stream(0.5, 0.5, phase_s)
+    sends = random_sends(plan, random, random.choice((0.0, 1.0)), stream, round(10 * size.scale))
     return replace(plan, sends=sends, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 

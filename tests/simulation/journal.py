@@ -74,6 +74,12 @@ class Journal:
     """Operations of the peeks of clients, by host. A peek without an answer is one."""
     peeks_not_found: Counter[str] = field(default_factory=Counter)
     """Peeks at queues that did not exist, or were deleted before the answer, by host."""
+    marked_paths: set[str] = field(default_factory=set)
+    """Paths that an operator has marked healthy, although messages were in the backlog: later ones
+    may pass these."""
+    refused_dead_letters: bool = False
+    """A redrive has left a dead letter because its destination refused it. Later messages of its
+    session may pass it."""
     _count: int = 0
 
     def next_event(self) -> int:

@@ -270,13 +270,18 @@ class SimulatedNamespace:
             self.runtime.schedule_turn()
         return create
 
-    def store(self, path: str, payloads: list[bytes]) -> None:
-        """Store messages that were sent before the simulation began."""
+    def store(self, path: str, payloads: list[bytes], *, dead_letters: bool = False) -> None:
+        """Store messages that were sent before the simulation began, and dead-letter them."""
         with self.scheduler.running(self.process, None):
             entity = self.runtime.entities.find(path)
             assert entity is not None
             messages = [parse_message(payload) for payload in payloads]
-            self.runtime.entities.router.send(entity, messages, self.runtime.now_ms())
+            queue, now_ms = entity.queue, self.runtime.now_ms()
+            self.runtime.entities.router.send(entity, messages, now_ms)
+            if dead_letters:
+                for _, lock in queue.receive(len(messages), now_ms, locked=True):
+                    assert lock is not None
+                    queue.dead_letter(lock.token, "refused", "earlier", {}, now_ms)
             self.runtime.turn()
 
     def holds_messages(self, path: str) -> bool:

@@ -88,6 +88,12 @@ class Plan:
     faults: tuple[Fault, ...] = field(repr=False)
     asynchronous: bool = False
     """Applications use `pairbus.aio`."""
+    dead_letters: int = 0
+    """The number of dead letters that the backlog has when the simulation begins."""
+    operators: int = 1
+    """Processes that redrive dead letters at the same time."""
+    redrive_rate: float | None = None
+    """The most dead letters that each of them moves in a second."""
     shares_senders: bool = False
     """Two callers of a process at a time share a sender for each path. Their calls take turns."""
 

@@ -448,4 +448,32 @@ MUTANTS = {
     "keep the management links of an entity that is deleted": Mutant(
         "emulator/runtime.py", "if link.node.entity is entity]", "if False]"
     ),
+    "redrive a session past a message that is locked": Mutant(
+        "backlog/redrive_round.py",
+        "            is_next = message.session_id is None or missing is None or number < missing\n",
+        "            is_next = True\n",
+    ),
+    "take a dead letter that another redrive has locked for gone": Mutant(
+        "backlog/redrive_round.py",
+        "gone = [n for n in expected if number is None or n < number]",
+        "gone = list(expected)",
+    ),
+    "forget the queues that a cancelled redrive did not reach": Mutant(
+        "backlog/redrive.py", '                total.left[""] += len(numbers)\n', ""
+    ),
+    "forget a failed peek of a redrive in the ledger": Mutant(
+        "backlog/redrive_round.py",
+        "                self._usage.add(OperationKind.PEEK, self._entity, answered=False)\n",
+        "",
+    ),
+    "forget a failed peek of a plan in the ledger": Mutant(
+        "backlog/peek.py",
+        "            if on_peek is not None:\n                on_peek(None)\n            raise\n",
+        "            raise\n",
+    ),
+    "forget a receive that ends a redrive in the ledger": Mutant(
+        "backlog/redrive_round.py",
+        "        finally:\n            for _ in range(link.empty_receives - empty_receives):\n",
+        "        else:\n            for _ in range(link.empty_receives - empty_receives):\n",
+    ),
 }

@@ -11,6 +11,7 @@ from tests.simulation.focused_plans import (
     focus_on_failback,
     focus_on_late_failures,
     focus_on_polls,
+    focus_on_redrives,
     focus_on_shared_holds,
     focus_on_tasks,
 )
@@ -31,6 +32,7 @@ FOCUS_WEIGHTS = {
     focus_on_backlog: 12,
     focus_on_polls: 6,
     focus_on_controls: 6,
+    focus_on_redrives: 6,
     focus_on_credits: 1,
 }
 """How often plans concentrate on a subject. Those for credits take ten times as long as others."""

@@ -30,6 +30,7 @@ from tests.simulation.observers import (
 )
 from tests.simulation.plan import Plan
 from tests.simulation.rate_checks import observe_rates
+from tests.simulation.redrives import Operator
 from tests.simulation.scheduler import Machine, SimulationError
 from tests.simulation.spark import SimulatedSyphon
 from tests.simulation.world import World, open_world
@@ -44,6 +45,7 @@ GIVE_UP_S = 600.0
 """The longest time after which a namespace gives up a connection whose client is gone."""
 SCARCE_CREDITS = 40
 """The credits of a second, of which live calls use a tenth."""
+DEAD_LETTER_SESSIONS = (None, "dead0", "dead1")
 HEALED_S = 600.0
 """The longest time after the end of all faults until nothing is left to do."""
 
@@ -139,8 +141,22 @@ class Simulation:
             plan.paths,
             is_live=plan.preloaded > 0,
         )
+        self.operators = [
+            Operator(
+                world,
+                plan,
+                number,
+                self.journal,
+                self.primary.options(**syphon_options),
+                self.secondary,
+                self.secondary.options(**syphon_options),
+                self.queues,
+                ledger=ledger,
+            )
+            for number in range(plan.operators if plan.dead_letters else 0)
+        ]
         self.injector = FaultInjector(
-            world, self.primary, self.secondary, self.applications, self.syphons
+            world, self.primary, self.secondary, self.applications, self.syphons, self.operators
         )
 
     def run(self) -> None:
@@ -162,6 +178,8 @@ class Simulation:
         self._preload()
         for application in self.applications:
             application.start()
+        for operator in self.operators:
+            operator.start()
         for syphon in self.syphons:
             syphon.start()
         if plan.with_consumer:
@@ -205,18 +223,32 @@ class Simulation:
         )
 
     def _preload(self) -> None:
-        """Store messages in the backlog that an earlier process has sent."""
+        """Store messages and dead letters in the backlog that an earlier process has sent."""
         payloads: dict[str, list[bytes]] = {path: [] for path in self.queues}
         for number in range(self.plan.preloaded):
-            record = MessageRecord(f"p{number}", "queue0", None, "earlier", transfers=1, accepted=1)
-            record.acknowledged = record.begun = self.journal.next_event()
-            self.journal.messages[record.id] = record
-            self.journal.stored.add(record.id)
-            payload = encode(message_of(record.id, None))
             path = self.queues[number % len(self.queues)]
-            payloads[path].append(to_backlog(payload, record.path))
+            payloads[path].append(self._sent_earlier(f"p{number}", "queue0", None))
         for path, messages in payloads.items():
             self.secondary.store(path, messages)
+        dead_letters: dict[str, list[bytes]] = {path: [] for path in self.queues}
+        for number in range(self.plan.dead_letters):
+            session = DEAD_LETTER_SESSIONS[number % len(DEAD_LETTER_SESSIONS)]
+            if self.plan.operators > 1:  # their redrives may pass each other
+                session = None
+            # Messages of a session have one queue and one destination.
+            key = number if session is None else DEAD_LETTER_SESSIONS.index(session)
+            path, target = self.queues[key % len(self.queues)], f"queue{key % self.plan.paths}"
+            dead_letters[path].append(self._sent_earlier(f"d{number}", target, session))
+        for path, messages in dead_letters.items():
+            self.secondary.store(path, messages, dead_letters=True)
+
+    def _sent_earlier(self, id: str, path: str, session: str | None) -> bytes:
+        """Record a message of an earlier process, and return it as it is in the backlog."""
+        record = MessageRecord(id, path, session, "earlier", transfers=1, accepted=1)
+        record.acknowledged = record.begun = self.journal.next_event()
+        self.journal.messages[id] = record
+        self.journal.stored.add(id)
+        return to_backlog(encode(message_of(id, session)), path)
 
     def _have_ended(self) -> bool:
         """Return whether all syphons have ended, and no connection is open in a namespace whose
@@ -283,6 +315,8 @@ class Simulation:
             return False
         if not all(application.done for application in self.applications):
             return False
+        if not all(operator.done for operator in self.operators):
+            return False
         for application in self.applications:
             if any(status is not PathStatus.HEALTHY for status in application.statuses().values()):
                 return False
@@ -319,6 +353,9 @@ class Simulation:
 
     def _explain_unrest(self) -> None:
         waiting = [a.process.name for a in self.applications if not a.done]
+        for operator in self.operators:
+            if not operator.done:
+                self.journal.violate("R2", f"{operator.name} does not end")
         if waiting:
             self.journal.violate("liveness", f"{', '.join(waiting)} did not send all messages")
         for application in self.applications:
