@@ -18,7 +18,7 @@ from pairbus.errors import (
     SendOutcome,
     SendUnavailable,
 )
-from pairbus.events import BacklogQueuePulled, Event, PathStatus, StateChanged
+from pairbus.events import BacklogQueuePulled, Event, PathStatus, Pinged, StateChanged
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.client import PairedClient
 from pairbus.pairing.namespaces import NamespaceId
@@ -165,6 +165,9 @@ class Application:
             operation_timeout=timedelta(seconds=plan.operation_timeout_s),
             backlog_cool_down=timedelta(seconds=plan.cool_down_s),
             check_duplicate_detection=False,
+            failover_on_busy=None
+            if plan.busy_failover_s is None
+            else timedelta(seconds=plan.busy_failover_s),
             on_event=self._on_event,
         )
         client_class = AsyncSdkClient if plan.asynchronous else SdkClient
@@ -228,8 +231,14 @@ class Application:
                 self._check_failback(event.path)
             elif event.from_state is PathStatus.HEALTHY and isinstance(event.cause, CALLERS_ERRORS):
                 self.journal.violate("S2", f"{event.path} is suspect because of {event.cause!r}")
+            if self.plan.busy_failover_s is None and isinstance(
+                event.cause, sdk.ServiceBusServerBusyError
+            ):
+                self.journal.violate("S2", f"{event.path} failed over because of throttling")
         else:
             self.world.trace(self.process.name, type(event).__name__)
+        if isinstance(event, Pinged):
+            self._checks.pinged(event.path)
         if (
             isinstance(event, BacklogQueuePulled)
             and getattr(event.cause, "_condition", None) == conditions.NOT_ALLOWED

@@ -9,6 +9,9 @@ from tests.simulation.journal import Journal
 from tests.simulation.plan import Plan
 
 TOLERANCE_S = 1.0
+SHORT_S = 0.01
+PING_JITTER = 0.1
+"""The default of the option."""
 
 
 @dataclass(slots=True)
@@ -35,15 +38,34 @@ class PathChecks:
         self._frozen_s = frozen_s
         self._suspicions: dict[str, _Suspicion] = {}
         self._accepted_at: dict[str, float] = {}
+        self._pinged: dict[str, tuple[float, float]] = {}
+        """The time of the last ping of each path in failover, or of its failover, and the time for
+        which the process had been frozen before."""
 
     def status_changed(self, path: str, before: PathStatus, after: PathStatus) -> None:
         suspicion = self._suspicions.pop(path, None)
+        self._pinged.pop(path, None)
+        if after is PathStatus.FAILOVER:
+            self._pinged[path] = self._now(), self._frozen_s()
         if after is PathStatus.SUSPECT:
             self._suspicions[path] = _Suspicion(self._now(), self._frozen_s())
         elif after is PathStatus.FAILOVER and suspicion is not None and suspicion.is_refuted:
             self._journal.violate(
                 "S3", f"{path} failed over although the primary accepted a message after the error"
             )
+
+    def pinged(self, path: str) -> None:
+        """Check that a path in failover is pinged at its interval."""
+        before, frozen_s = self._pinged.get(path, (None, 0.0))
+        now, interval_s = self._now(), self._plan.ping_interval_s
+        self._pinged[path] = now, self._frozen_s()
+        if before is None:
+            return
+        if now - before < interval_s * (1 - PING_JITTER) - SHORT_S:
+            self._journal.violate("G2", f"{path} was pinged after {now - before:.3f} s again")
+        longest_s = interval_s * (1 + PING_JITTER) + self._plan.operation_timeout_s + TOLERANCE_S
+        if now - before - (self._frozen_s() - frozen_s) > longest_s:
+            self._journal.violate("G2", f"{path} was pinged after {now - before:.3f} s only")
 
     def primary_accepted(self, path: str) -> None:
         if path in self._suspicions:

@@ -88,6 +88,8 @@ class Plan:
     faults: tuple[Fault, ...] = field(repr=False)
     asynchronous: bool = False
     """Applications use `pairbus.aio`."""
+    busy_failover_s: float | None = None
+    """The time of throttling after which paths fail over; None: they do not."""
     dead_letters: int = 0
     """The number of dead letters that the backlog has when the simulation begins."""
     operators: int = 1

@@ -476,4 +476,19 @@ MUTANTS = {
         "        finally:\n            for _ in range(link.empty_receives - empty_receives):\n",
         "        else:\n            for _ in range(link.empty_receives - empty_receives):\n",
     ),
+    "ping again soon after a ping that failed": Mutant(
+        "pairing/health.py",
+        "        if not succeeded:\n            self._schedule_ping(now)\n",
+        "        if not succeeded:\n            self._next_at = now + 0.5\n",
+    ),
+    "ping too late after a ping that failed": Mutant(
+        "pairing/health.py",
+        "        if not succeeded:\n            self._schedule_ping(now)\n",
+        "        if not succeeded:\n            self._next_at = now + 60.0\n",
+    ),
+    "fail over because of throttling although the option is off": Mutant(
+        "pairing/health.py",
+        "        limit_s = self._settings.failover_on_busy_s\n",
+        "        limit_s = self._settings.failover_on_busy_s or 0.0\n",
+    ),
 }

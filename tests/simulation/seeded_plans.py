@@ -38,6 +38,7 @@ FOCUS_WEIGHTS = {
 """How often plans concentrate on a subject. Those for credits take ten times as long as others."""
 ASYNCHRONOUS_SHARE = 0.3
 SCHEDULING_SHARE = 0.3
+BUSY_FAILOVER_SHARE = 0.15
 SCHEDULES_S = (-1.0, 3.0, 10.0, 60.0, 600.0)
 """The longest times for which messages are scheduled. Some are over when the call is made."""
 REVOKE_AFTER_S = (0.0, 2.0, 10.0)
@@ -93,6 +94,8 @@ def make_plan(seed: int) -> Plan:
         plan = _asynchronous(plan, random)
     if random.random() < SCHEDULING_SHARE:
         plan = _scheduling(plan, random)
+    if random.random() < BUSY_FAILOVER_SHARE:
+        plan = replace(plan, busy_failover_s=random.choice((0.0, 1.0, 3.0)))
     with_tokens = plan.with_tokens or any(fault.kind.endswith("tokens") for fault in plan.faults)
     return replace(plan, with_tokens=with_tokens)
 
