@@ -46,7 +46,7 @@ def recover(
                     pairing.probed_in_background(path, error)
                 case HealthTask.PING:
                     error = yield from ping(pairing, factory, path)
-                    pairing.pinged(path, error)
+                    pairing.pinged(path, error, step)
                 case HealthTask.PEEK:
                     yield from peek_backlog(pairing, factory, path, peeks, receivers)
     finally:

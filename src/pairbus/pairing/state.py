@@ -277,15 +277,17 @@ class PairingState:
             error = path.health.cause or TimeoutError()
             path.health.probed(self._kind_of(probe_error), error, now)
 
-    def pinged(self, path: PathState, error: BaseException | None) -> None:
-        """Record the result of a ping."""
+    def pinged(self, path: PathState, error: BaseException | None, step: Step | None) -> None:
+        """Record the result of the ping that was due with a step."""
         refused = self._kind_of(error) is FailureKind.CALLER
         with self._changing(path) as now:
             ping = Pinged(when=self.wall_clock(), path=path.name, error=error, refused=refused)
             path.last_ping = ping
             path.counters.add_ping(error)
             self.reporter.pinged(ping)  # before the change that it causes
-            path.health.pinged(error is None, now)
+            # Otherwise the path was marked healthy during the ping, and has failed over again.
+            if path.health.next_step() == step:
+                path.health.pinged(error is None, now)
 
     def mark_healthy(self, path: PathState) -> None:
         """End the failover of a path on request of the user."""

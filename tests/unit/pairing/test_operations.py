@@ -439,7 +439,7 @@ class PairingHarness:
         """Make the primary available again, and begin a hold."""
         self.fail_over()
         self.primary.open_error = None
-        self.pairing.pinged(self.orders, None)
+        self.pairing.pinged(self.orders, None, self.orders.health.next_step())
         self.peek()
         assert self.status is DRAINING
 

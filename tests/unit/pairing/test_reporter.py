@@ -134,7 +134,7 @@ def test_state_changes_of_many_threads_are_reported_as_a_chain(
             if number % 2:
                 pairing.mark_healthy(path)
             else:
-                pairing.pinged(path, None)
+                pairing.pinged(path, None, path.health.next_step())
 
     run_in_threads(toggle)
 
@@ -161,7 +161,7 @@ def test_ping_is_reported_before_the_change_that_it_causes() -> None:
     def recover(number: int) -> None:
         for _ in range(ROUNDS):
             fail(pairing, path)
-            pairing.pinged(path, None)
+            pairing.pinged(path, None, path.health.next_step())
 
     run_in_threads(recover)
 
@@ -282,7 +282,7 @@ def test_times_of_events_and_status_are_those_of_the_change() -> None:
     fail(pairing, bills)
     clock[0] += timedelta(seconds=1)
     pairing.backlog.pull(QUEUES[0], DOWN)
-    pairing.pinged(bills, DOWN)
+    pairing.pinged(bills, DOWN, bills.health.next_step())
     clock[0] += timedelta(hours=1)  # the handler returns later
     leave.set()
     blocked.join(DEADLINE_S)
@@ -322,7 +322,7 @@ def test_stalled_drain_has_the_time_at_which_it_was_noticed() -> None:
     )
     path = pairing.path("orders")
     fail(pairing, path)
-    pairing.pinged(path, None)
+    pairing.pinged(path, None, path.health.next_step())
     now[0] += 600
     clock[0] += timedelta(seconds=600)
 
@@ -424,7 +424,7 @@ def test_changes_are_queued_and_timed_while_the_lock_is_held() -> None:
     assert claim is not None
     with claim:
         claim.succeeded()
-    pairing.pinged(path, None)
+    pairing.pinged(path, None, path.health.next_step())
     pairing.peek_failed(path, DOWN)
     pairing.mark_healthy(path)
     pairing.backlog.report_mismatches(find_mismatches(WITH_SESSIONS, ordered=False))

@@ -98,7 +98,7 @@ class PairingHarness:
         return self.pairing.next_step(self.orders)
 
     def ping(self, error: BaseException | None = None) -> None:
-        self.pairing.pinged(self.orders, error)
+        self.pairing.pinged(self.orders, error, self.orders.health.next_step())
 
     def fail(self, path: PathState | None = None, error: BaseException = DOWN) -> Any:
         return self.pairing.send_failed(self.orders if path is None else path, error)
@@ -526,11 +526,30 @@ def test_send_is_held_for_the_rest_of_the_hold(draining: PairingHarness) -> None
     assert draining.orders.health.in_flight == 1
 
 
+@pytest.mark.rule("G2", "S13")
+@pytest.mark.parametrize("error", [None, DOWN])
+def test_late_answer_to_a_ping_of_an_earlier_failover_changes_nothing(
+    immediate: PairingHarness, error: BaseException | None
+) -> None:
+    immediate.fail_and_store()
+    step = immediate.next_step()
+    immediate.pairing.mark_healthy(immediate.orders)
+    immediate.clock.forward(1)
+    immediate.fail_and_store()
+    due = immediate.next_step()
+    immediate.clock.forward(1)
+
+    immediate.pairing.pinged(immediate.orders, error, step)
+
+    assert immediate.status is FAILOVER
+    assert immediate.next_step() == due
+
+
 @pytest.mark.rule("S12")
 def test_all_draining_paths_are_held_at_the_same_time(draining: PairingHarness) -> None:
     other, healthy = draining.pairing.path("other"), draining.pairing.path("healthy")
     draining.fail_and_store(other)
-    draining.pairing.pinged(other, None)
+    draining.pairing.pinged(other, None, other.health.next_step())
     draining.pairing.peeked(other, [PeekResult(11, 7)], idle=True)  # the next is in a second
     with draining.route(other) as route:
         assert isinstance(route, InFlightSend)
