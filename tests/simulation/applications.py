@@ -32,6 +32,7 @@ from tests.simulation.aio_sdk import AsyncSdkClient
 from tests.simulation.checks import StoredCopy
 from tests.simulation.closing import check_close
 from tests.simulation.driver import SimulatedDriver
+from tests.simulation.event_checks import EventChecks
 from tests.simulation.event_loop import SimulatedLoop
 from tests.simulation.journal import Journal, MessageRecord, id_of
 from tests.simulation.path_checks import PathChecks
@@ -94,6 +95,8 @@ class Application:
         """The time at which a call succeeded last."""
         self._ids: set[str] = set()
         """The messages that the process has sent since it was started."""
+        self._marking: set[str] = set()
+        """Paths that an operator marks healthy now."""
         self._starts = 0
         self._todo = [
             [send for send in plan.sends if send.process == number and send.caller == caller]
@@ -108,6 +111,7 @@ class Application:
         """The process closes its client, and starts again then."""
         self.secondary: SdkClient | None = None
         self._checks: PathChecks
+        self._events: EventChecks
 
     @property
     def done(self) -> bool:
@@ -125,6 +129,8 @@ class Application:
         self.is_closing = False
         self._ids.clear()
         self._checks = PathChecks(self.plan, self.journal, process.monotonic, lambda: self.frozen_s)
+        self._events = EventChecks(self.journal, process.name)
+        self._marking.clear()
         process.spawn(self._main)
 
     def kill(self, *, silent: bool) -> None:
@@ -152,7 +158,13 @@ class Application:
         assert paired is not None
         self.journal.marked_paths.add(path)
         self.world.trace(self.process.name, f"marks {path} healthy")
-        self.process.spawn(lambda: paired.mark_path_healthy(path), "mark healthy")
+
+        def mark() -> None:
+            self._marking.add(path)
+            paired.mark_path_healthy(path)
+            self._marking.discard(path)
+
+        self.process.spawn(mark, "mark healthy")
 
     def _main(self) -> None:
         plan, process, world = self.plan, self.process, self.world
@@ -219,14 +231,30 @@ class Application:
         paths = {} if self.paired is None else self.paired._pairing._paths
         return any(path.health.hold_until is not None for path in paths.values())
 
+    def check_events(self) -> None:
+        """Check that the events told the state in which the pairing is."""
+        if self.paired is not None:
+            pairing = self.paired._pairing
+            self._events.compare(
+                self.statuses(),
+                set(pairing.rotation.pulled()),
+                is_down=pairing.secondary_host.is_down,
+            )
+
     def _on_event(self, event: Event) -> None:
+        self._events.add(event)
         if isinstance(event, StateChanged):
             self.world.trace(
                 self.process.name,
                 f"{event.path}: {event.from_state.value} -> {event.to_state.value}",
             )
             self.states_seen.add(event.to_state.value)
-            self._checks.status_changed(event.path, event.from_state, event.to_state)
+            self._checks.status_changed(
+                event.path,
+                event.from_state,
+                event.to_state,
+                by_hand=event.path in self._marking,
+            )
             if event.from_state is PathStatus.DRAINING:
                 self._check_failback(event.path)
             elif event.from_state is PathStatus.HEALTHY and isinstance(event.cause, CALLERS_ERRORS):
@@ -284,7 +312,9 @@ class Application:
         for id in ids:
             record = self.journal.messages.get(id)
             if record is None:
-                continue  # a ping
+                if event == "sends":
+                    self._checks.ping_sent(sender.path)
+                continue
             if host == "secondary":
                 record.unanswered_by_backlog += 1 if event == "sends" else -1
             if event == "sends":

@@ -41,18 +41,30 @@ class PathChecks:
         self._pinged: dict[str, tuple[float, float]] = {}
         """The time of the last ping of each path in failover, or of its failover, and the time for
         which the process had been frozen before."""
+        self._failed_over_at: dict[str, float] = {}
+        self._ping_sent_at: dict[str, float] = {}
 
-    def status_changed(self, path: str, before: PathStatus, after: PathStatus) -> None:
+    def status_changed(
+        self, path: str, before: PathStatus, after: PathStatus, *, by_hand: bool
+    ) -> None:
         suspicion = self._suspicions.pop(path, None)
         self._pinged.pop(path, None)
         if after is PathStatus.FAILOVER:
             self._pinged[path] = self._now(), self._frozen_s()
+            self._failed_over_at[path] = self._now()
+        elif before is PathStatus.FAILOVER and not by_hand:
+            sent_at = self._ping_sent_at.get(path)
+            if sent_at is None or sent_at < self._failed_over_at[path]:
+                self._journal.violate("G2", f"{path} fails back without a ping since its failover")
         if after is PathStatus.SUSPECT:
             self._suspicions[path] = _Suspicion(self._now(), self._frozen_s())
         elif after is PathStatus.FAILOVER and suspicion is not None and suspicion.is_refuted:
             self._journal.violate(
                 "S3", f"{path} failed over although the primary accepted a message after the error"
             )
+
+    def ping_sent(self, path: str) -> None:
+        self._ping_sent_at[path] = self._now()
 
     def pinged(self, path: str) -> None:
         """Check that a path in failover is pinged at its interval."""
@@ -61,7 +73,8 @@ class PathChecks:
         self._pinged[path] = now, self._frozen_s()
         if before is None:
             return
-        if now - before < interval_s * (1 - PING_JITTER) - SHORT_S:
+        is_late = path in self._journal.marked_paths  # an earlier failover may have begun it
+        if now - before < interval_s * (1 - PING_JITTER) - SHORT_S and not is_late:
             self._journal.violate("G2", f"{path} was pinged after {now - before:.3f} s again")
         longest_s = interval_s * (1 + PING_JITTER) + self._plan.operation_timeout_s + TOLERANCE_S
         if now - before - (self._frozen_s() - frozen_s) > longest_s:

@@ -491,4 +491,15 @@ MUTANTS = {
         "        limit_s = self._settings.failover_on_busy_s\n",
         "        limit_s = self._settings.failover_on_busy_s or 0.0\n",
     ),
+    "end a failover by a ping of an earlier one": Mutant(
+        "pairing/state.py",
+        "            if path.health.next_step() == step:\n",
+        "            if True:\n",
+    ),
+    "report each failure of a backlog queue as a pull": Mutant(
+        "pairing/backlog_state.py",
+        "            if self._rotation.failed(queue, error, now, unreachable=unreachable):\n",
+        "            self._rotation.failed(queue, error, now, unreachable=unreachable)\n"
+        "            if True:\n",
+    ),
 }

@@ -201,6 +201,8 @@ class Simulation:
         if is_quiet and plan.seed % LEAK_CHECK_EVERY == 0:
             world.run_for(CLOSE_S)
             self._check_connections()
+            for application in self.applications:
+                application.check_events()
             self._check_host()
         if is_quiet and self._folder is not None and is_comparable(plan):
             for syphon in self.syphons:
