@@ -1,6 +1,7 @@
 """A namespace of the emulator as a simulated process: its real runtime, store and connections."""
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -68,16 +69,28 @@ class ServerTransport:
         self._end: End = connection.server
         self._closing = False
         self._paused = False
+        self._arrived: deque[bytes | str] = deque()
+        """Bytes, or the reason why the connection was lost. A process that was frozen handles all
+        of it at one time, and events of one time have no order."""
         self._unread: list[bytes] = []
         self.protocol: AmqpConnection | None = None
 
     # Called by the network.
 
     def on_bytes(self, data: bytes) -> None:
-        self._process.scheduler.call_soon(lambda: self._receive(data), self._process)
+        self._arrived.append(data)
+        self._process.scheduler.call_soon(self._handle_next, self._process)
 
     def on_lost(self, reason: str) -> None:
-        self._process.scheduler.call_soon(lambda: self._lost(reason), self._process)
+        self._arrived.append(reason)
+        self._process.scheduler.call_soon(self._handle_next, self._process)
+
+    def _handle_next(self) -> None:
+        arrived = self._arrived.popleft()
+        if isinstance(arrived, bytes):
+            self._receive(arrived)
+        else:
+            self._lost(arrived)
 
     def _receive(self, data: bytes) -> None:
         if self._closing or self._namespace.has_failed:
@@ -130,8 +143,9 @@ class ServerTransport:
     def resume_reading(self) -> None:
         self._paused = False
         unread, self._unread = self._unread, []
-        for data in unread:
-            self.on_bytes(data)
+        self._arrived.extendleft(reversed(unread))
+        for _ in unread:
+            self._process.scheduler.call_soon(self._handle_next, self._process)
 
 
 class SimulatedNamespace:
