@@ -216,6 +216,29 @@ def frozen_namespace_lets_a_send_time_out_and_stores_it_later() -> None:
 
 
 @story
+def namespace_that_thaws_handles_what_arrived_in_its_order() -> None:
+    with open_world(7) as world:
+        world.network.split_share = 1.0
+        namespace = start_namespace(world)
+        ids = [f"message {number}" for number in range(20)]
+
+        def work() -> None:
+            sender = Sender(Client(namespace.options()), "q")
+            sender.send(message("first"))
+            namespace.process.freeze()
+            pending = []
+            for id in ids:
+                pending.append(sender.post(message(id)))
+                sender.client.step(sender.client.now())  # so that each is a write, in two parts
+            world.scheduler.call_later(5, namespace.process.thaw)
+            sender.wait(pending)
+            assert all(delivery.error is None for delivery in pending)
+
+        run_client(world, work)
+        assert peek(world, namespace) == ["first", *ids]
+
+
+@story
 def lock_expires_by_the_clock_of_the_namespace() -> None:
     with open_world(6) as world:
         namespace = SimulatedNamespace(
