@@ -31,8 +31,6 @@ LASTING = ("throttle", "disable", "refuse-tokens", "ignore-tokens")
 TOKEN_FAULTS = ("refuse-tokens", "ignore-tokens", "expire-tokens")
 LATE_S = (0.5, 3.0, 12.0)
 """The delay of late answers: some come after the call has timed out."""
-ENDED_BY_HAND = (PathStatus.SUSPECT, PathStatus.FAILOVER, PathStatus.DRAINING)
-"""The states of paths that operators mark healthy."""
 LIMITED_RATE = 2.0
 """The messages a second of a syphon whose rate an operator has limited."""
 STALE_SHARE = 0.5
@@ -326,7 +324,8 @@ class FaultInjector:
     def _sender_mark_healthy(self, fault: Fault) -> Callable[[], None] | None:
         application = self._applications[fault.number % len(self._applications)]
         path = f"queue{fault.number % application.plan.paths}"
-        if application.is_closing or application.statuses().get(path) not in ENDED_BY_HAND:
+        status = application.statuses().get(path, PathStatus.HEALTHY)
+        if application.is_closing or status is PathStatus.HEALTHY:
             return None
         application.mark_healthy(path)
         return lambda: None

@@ -38,7 +38,7 @@ class Operator:
         """`options` are those of clients of the secondary, which has the `queues`."""
         self.name = f"operator{number}"
         self.world = world
-        self.done = plan.dead_letters == 0
+        self.done = False
         self.process: Process
         self._journal = journal
         self._secondary = secondary
